@@ -1,0 +1,97 @@
+"""What stands before every function: paths, methods, CORS, and errors as JSON.
+
+Whatever happens, the answer has its CORS headers and no exception text.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from flask import Request, Response, jsonify
+
+from functions import logs
+from functions.errors import Answered, MethodNotAllowed, Unavailable, UnknownPath
+from functions.settings import Settings
+
+HEALTH_PATH = "/__/health"
+PREFLIGHT_SECONDS = 7200
+"""How long a browser may remember a preflight; no browser honours more than two hours."""
+
+REQUEST_HEADERS = (
+    "Authorization, Content-Type, Last-Event-ID, X-Firebase-AppCheck, X-Stream-Turn-Id"
+)
+EXPOSED_HEADERS = "Retry-After, X-Correlation-Id"
+
+Handler = Callable[[Request], Response]
+
+
+def serve(
+    request: Request, settings: Settings, *, methods: tuple[str, ...], handler: Handler
+) -> Response:
+    """Answer `request` with `handler`, or with an error as JSON. Never raises."""
+    trace = logs.trace_id(request.headers)
+    correlation_id = trace or secrets.token_hex(16)
+    fields: dict[str, Any] = {"correlationId": correlation_id}
+    if trace and settings.project:
+        fields[logs.TRACE_FIELD] = f"projects/{settings.project}/traces/{trace}"
+    logs.begin(fields)
+    response = _answer(request, methods, handler, correlation_id)
+    response.headers["X-Correlation-Id"] = correlation_id
+    _allow_origin(request, response, settings)
+    return response
+
+
+def _answer(
+    request: Request, methods: tuple[str, ...], handler: Handler, correlation_id: str
+) -> Response:
+    try:
+        if request.path == HEALTH_PATH:
+            return jsonify(status="ok")
+        if request.path != "/":
+            raise UnknownPath("this function has no such path")
+        if request.method == "OPTIONS":
+            return _preflight(methods)
+        if request.method not in methods:
+            allowed = ", ".join((*methods, "OPTIONS"))
+            raise MethodNotAllowed(f"use {allowed}", headers={"Allow": allowed})
+        return handler(request)
+    except Answered as error:
+        log = logs.warning if isinstance(error, Unavailable) else logs.info
+        log("request refused", code=error.code, status=error.status)
+        response = _error(
+            error.status, error.code, error.message, error.correlation_id or correlation_id
+        )
+        response.headers.update(error.headers)
+        return response
+    except Exception:  # noqa: BLE001 - the edge: nothing may reach the framework, which would show it
+        logs.error("unhandled exception")
+        return _error(500, "internal", "the request failed on the server", correlation_id)
+
+
+def _error(status: int, code: str, message: str, correlation_id: str) -> Response:
+    response = jsonify(error={"code": code, "message": message, "correlationId": correlation_id})
+    response.status_code = status
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _preflight(methods: tuple[str, ...]) -> Response:
+    response = Response(status=204)
+    response.headers["Access-Control-Allow-Methods"] = ", ".join(methods)
+    response.headers["Access-Control-Allow-Headers"] = REQUEST_HEADERS
+    response.headers["Access-Control-Max-Age"] = str(PREFLIGHT_SECONDS)
+    return response
+
+
+def _allow_origin(request: Request, response: Response, settings: Settings) -> None:
+    """Let a page on an allowed origin read the answer; say nothing of CORS to any other."""
+    response.headers.add("Vary", "Origin")
+    origin = request.headers.get("Origin", "")
+    if origin in settings.allowed_origins:
+        response.headers["Access-Control-Allow-Origin"] = origin
+        response.headers["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
+    else:
+        for name in ("Allow-Methods", "Allow-Headers", "Max-Age"):
+            response.headers.pop(f"Access-Control-{name}", None)

@@ -1,0 +1,76 @@
+"""Reading requests: the turn's id, the cursor, the body. Cheap, before anything is used up."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from flask import Request
+
+from functions.errors import BadBody, BadCursor, BadTurnId, BodyTooLarge, UnsupportedMediaType
+from functions.turns.numbering import parse_cursor
+from functions.turns.record import Request as TurnRequest
+from functions.wire.text import has_surrogates
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_PROMPT_CHARS = 50_000
+"""With room for the rest of the turn's document, which Firestore bounds at 1 MiB."""
+
+_TURN_ID = re.compile(r"[A-Za-z0-9_-]{20,64}")
+_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def turn_id(request: Request) -> str:
+    """`X-Stream-Turn-Id`. Raises BadTurnId."""
+    value = request.headers.get("X-Stream-Turn-Id", "")
+    if not _TURN_ID.fullmatch(value):
+        raise BadTurnId("X-Stream-Turn-Id must be 20 to 64 of A-Z a-z 0-9 _ -")
+    return value
+
+
+def cursor(request: Request) -> int:
+    """`Last-Event-ID`, 0 when absent or empty. Raises BadCursor."""
+    value = parse_cursor(request.headers.get("Last-Event-ID", ""))
+    if value is None:
+        raise BadCursor("Last-Event-ID must be a decimal number, or empty")
+    return value
+
+
+def turn_request(request: Request) -> TurnRequest:
+    """A start's body: `{"prompt": string, "sessionId"?: string}`.
+
+    Raises UnsupportedMediaType, BodyTooLarge, BadBody.
+    """
+    body = _json_object(request)
+    unknown = set(body) - {"prompt", "sessionId"}
+    if unknown:
+        raise BadBody("the body has fields besides prompt and sessionId")
+    prompt, session_id = body.get("prompt"), body.get("sessionId")
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise BadBody("prompt must be a string that is not blank")
+    if len(prompt) > MAX_PROMPT_CHARS:
+        raise BodyTooLarge(f"prompt may have at most {MAX_PROMPT_CHARS} characters")
+    if has_surrogates(prompt):
+        raise BadBody("prompt must be valid Unicode: it has a lone surrogate")
+    if session_id is not None and (
+        not isinstance(session_id, str) or not _SESSION_ID.fullmatch(session_id)
+    ):
+        raise BadBody("sessionId must be 1 to 64 of A-Z a-z 0-9 _ -")
+    return TurnRequest(prompt, session_id)
+
+
+def _json_object(request: Request) -> dict[str, Any]:
+    if request.mimetype != "application/json":
+        raise UnsupportedMediaType("Content-Type must be application/json")
+    # Read one byte more than allowed: a body without a length is bounded all the same.
+    data = request.stream.read(MAX_BODY_BYTES + 1)
+    if len(data) > MAX_BODY_BYTES:
+        raise BodyTooLarge(f"the body may have at most {MAX_BODY_BYTES} bytes")
+    try:
+        body = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        raise BadBody("the body must be JSON in UTF-8") from None
+    if not isinstance(body, dict):
+        raise BadBody("the body must be a JSON object")
+    return body

@@ -1,0 +1,19 @@
+"""What a container's requests share: its settings, its slots and the turns it owns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from functions.endpoints.slots import Slots
+from functions.settings import Settings, settings
+from functions.turns.program import Agent
+from functions.turns.runner import Owners
+
+
+class Service:
+    """Composed once by `main`. Making one does no work: no client, no thread, no agent."""
+
+    def __init__(self, agent: Callable[[], Agent], checked: Settings | None = None) -> None:
+        self.settings = checked or settings()
+        self.slots = Slots(self.settings.stream_cap)
+        self.owners = Owners(agent, self.settings)

@@ -1,0 +1,165 @@
+"""Errors by the reaction they call for.
+
+- `Rejected`: the caller must change something. - `Unavailable`: try again later.
+- `LeaseLost`: another container owns the turn; this one stops.
+- `InvariantBroken`: a bug.
+
+Messages are written for the caller: they never carry exception text, a prompt or a secret.
+The codes of the first two are the closed list in docs/PROTOCOL.md, "Answers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class Answered(Exception):
+    """An error that is answered as JSON with its own status and code."""
+
+    status: ClassVar[int]
+    code: ClassVar[str]
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        correlation_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.headers = dict(headers or {})
+        self.correlation_id = correlation_id
+        """Set when the log lines are found by another id than the request's."""
+
+
+class Rejected(Answered):
+    """The request cannot succeed as it stands."""
+
+
+class BadTurnId(Rejected):
+    """`X-Stream-Turn-Id` is missing or not 20-64 of `A-Za-z0-9_-`."""
+
+    status, code = 400, "bad_turn_id"
+
+
+class BadCursor(Rejected):
+    """`Last-Event-ID` is no decimal number, or above every id the turn may have shown."""
+
+    status, code = 400, "bad_cursor"
+
+
+class BadBody(Rejected):
+    """The body is not the JSON this function takes."""
+
+    status, code = 400, "bad_body"
+
+
+class AppCheckFailed(Rejected):
+    """The App Check token is missing, not genuine, expired or already used."""
+
+    status, code = 401, "app_check_failed"
+
+
+class UnknownTurn(Rejected):
+    """No such turn, or not the caller's."""
+
+    status, code = 404, "unknown_turn"
+
+
+class UnknownPath(Rejected):
+    """The function has no such path."""
+
+    status, code = 404, "unknown_path"
+
+
+class MethodNotAllowed(Rejected):
+    """The function does not take this method; `Allow` says which."""
+
+    status, code = 405, "method_not_allowed"
+
+
+class TurnConflict(Rejected):
+    """The turn id was used for another request."""
+
+    status, code = 409, "turn_conflict"
+
+
+class Gone(Rejected):
+    """The turn, or the part of it after the cursor, is past its retention."""
+
+    status, code = 410, "gone"
+
+
+class BodyTooLarge(Rejected):
+    """The body or the prompt is over its bound."""
+
+    status, code = 413, "body_too_large"
+
+
+class UnsupportedMediaType(Rejected):
+    """The body is not declared as `application/json`."""
+
+    status, code = 415, "unsupported_media_type"
+
+
+class AgentFailed(Rejected):
+    """The agent failed before its first event. The turn has ended; resuming it says the same."""
+
+    status, code = 502, "agent_failed"
+
+
+class Unavailable(Answered):
+    """Nothing is wrong with the request; the same one may succeed later."""
+
+    status, code = 503, "unavailable"
+    retry_after_seconds: ClassVar[int | None] = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        if self.retry_after_seconds is not None:
+            self.headers["Retry-After"] = str(self.retry_after_seconds)
+
+
+class AtCapacity(Unavailable):
+    """This container already holds as many streams as it may."""
+
+    code = "at_capacity"
+
+
+class StorageUnavailable(Unavailable):
+    """Firestore did not answer in time."""
+
+    code = "storage_unavailable"
+
+
+class NotConfigured(Unavailable):
+    """The deployment lacks something that every call needs; retrying does not help."""
+
+    code = "not_configured"
+    retry_after_seconds = None
+
+
+class NewerSchema(Unavailable):
+    """The turn was written by a newer version of this package."""
+
+    code = "newer_schema"
+    retry_after_seconds = 10
+
+
+class LeaseLost(BaseException):  # noqa: N818 - control flow: an agent's `except Exception` must not swallow it
+    """This container no longer owns the turn: it writes nothing more and starts no step."""
+
+
+class InvariantBroken(RuntimeError):
+    """A statement this package relies on is false; the message names it (J1, L2, …)."""
+
+
+class TurnFailed(Exception):
+    """The turn cannot go on; ends it with an `error` event that carries `code` and `message`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message

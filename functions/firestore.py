@@ -1,0 +1,140 @@
+"""Firestore: the one client, the names of everything stored, and what an answer means.
+
+Names live here alone; rules, indexes and code are tested against them.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from functions.errors import StorageUnavailable
+from functions.settings import settings
+
+if TYPE_CHECKING:  # imported at first use: half a second that a cold start does not pay
+    from google.cloud.firestore import Client, WriteBatch
+
+TURNS = "turns"
+EVENTS = "events"
+STEPS = "steps"
+SESSIONS = "sessions"
+APP_CHECK_TOKENS = "app_check_tokens"
+EXPIRE_AT = "expireAt"
+"""The field of every TTL policy (https://firebase.google.com/docs/firestore/ttl)."""
+
+LAST = "last"
+"""The one field of a journal chunk that a query filters and orders by."""
+
+READ_SECONDS = 5.0
+"""A read is tried again within so long, each try no longer than `TRY_SECONDS`."""
+TRY_SECONDS = 2.0
+
+T = TypeVar("T")
+
+_client: Client | None = None
+_client_lock = threading.Lock()
+
+
+def client() -> Client:
+    """This process's client, made at first use: after the server forked, once for all threads.
+
+    gRPC must not exist before the fork, and ten parallel first requests must not make ten.
+    """
+    global _client  # noqa: PLW0603 - one per process is the point
+    if _client is None:
+        with _client_lock:
+            if _client is None:
+                from google.cloud.firestore import Client
+
+                _client = Client(project=settings().project)
+    return _client
+
+
+class Kind(enum.Enum):
+    """What is known after a commit was sent."""
+
+    APPLIED = "applied"
+    EXISTS = "exists"
+    """A document to create is there already: another's, or our own from a lost answer."""
+    STALE = "stale"
+    """A precondition failed: the document changed, or is gone."""
+    RETRY = "retry"
+    """Not applied, for a reason that passes; the same bytes may be sent again."""
+    REFUSED = "refused"
+    """Not applied and never will be: the same bytes fail again."""
+    UNCLEAR = "unclear"
+    """Applied or not, or not yet: read back."""
+
+
+_KINDS = {
+    "AlreadyExists": Kind.EXISTS,
+    "FailedPrecondition": Kind.STALE,
+    "NotFound": Kind.STALE,
+    "Aborted": Kind.RETRY,
+    "ResourceExhausted": Kind.RETRY,
+    "TooManyRequests": Kind.RETRY,
+    "InvalidArgument": Kind.REFUSED,
+    "OutOfRange": Kind.REFUSED,
+    "MethodNotImplemented": Kind.REFUSED,
+    "PermissionDenied": Kind.REFUSED,
+    "Forbidden": Kind.REFUSED,
+    "Unauthenticated": Kind.REFUSED,
+    "Unauthorized": Kind.REFUSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A commit's answer. `updated_at` is the server's time of the commit, when applied."""
+
+    kind: Kind
+    updated_at: datetime | None = None
+    cause: str = ""
+
+
+def classify(error: Exception) -> Kind:
+    """What a failed commit's error says. Unknown errors are unclear: never guessed."""
+    return _KINDS.get(type(error).__name__, Kind.UNCLEAR)
+
+
+def commit(writes: Callable[[WriteBatch], None], *, timeout_seconds: float) -> Answer:
+    """Send one atomic batch once and say what is known of it. Never retries, never raises for
+    an answer of Firestore's: who calls knows how to read back.
+    """
+    from google.api_core.exceptions import GoogleAPIError
+    from google.auth.exceptions import GoogleAuthError
+
+    batch = client().batch()
+    writes(batch)
+    try:
+        results = batch.commit(retry=None, timeout=timeout_seconds)
+    except (GoogleAPIError, GoogleAuthError) as error:
+        return Answer(classify(error), cause=type(error).__name__)
+    return Answer(Kind.APPLIED, updated_at=results[0].update_time)
+
+
+def read(call: Callable[[float], T], *, within_seconds: float = READ_SECONDS) -> T:
+    """The result of `call(timeout)`, tried again while the error is one that passes.
+
+    Raises StorageUnavailable after `within_seconds`.
+    """
+    from google.api_core import exceptions
+    from google.api_core.retry import Retry, if_exception_type
+    from google.auth.exceptions import GoogleAuthError
+
+    retry = Retry(
+        predicate=if_exception_type(
+            exceptions.ServerError, exceptions.Aborted, exceptions.TooManyRequests
+        ),
+        initial=0.02,
+        maximum=0.5,
+        timeout=within_seconds,
+    )
+    try:
+        return retry(call)(min(TRY_SECONDS, within_seconds))
+    except (exceptions.GoogleAPIError, GoogleAuthError) as error:
+        raise StorageUnavailable("the turn's storage did not answer in time") from error

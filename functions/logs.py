@@ -1,0 +1,92 @@
+"""Structured log lines for Cloud Logging that follow one turn over several containers.
+
+Every line carries what its thread works on (turn, run, epoch, correlation id, trace). Prompts,
+texts and tokens are never logged.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from firebase_functions import logger
+
+_fields: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
+    "log_fields", default={}
+)
+# The SDK's logger prints a line in two writes; two threads at once would tear both lines.
+_one_line_at_a_time = threading.Lock()
+_TRACE = re.compile(r"([0-9a-f]{32})/|00-([0-9a-f]{32})-")
+
+TRACE_FIELD = "logging.googleapis.com/trace"
+
+
+def trace_id(headers: Mapping[str, str]) -> str | None:
+    """The request's trace (32 hex digits) from Google's or the W3C's header, if there is one."""
+    for name in ("X-Cloud-Trace-Context", "traceparent"):
+        match = _TRACE.match(headers.get(name, ""))
+        if match:
+            return match[1] or match[2]
+    return None
+
+
+@contextmanager
+def context(**fields: Any) -> Iterator[None]:
+    """Add `fields` to every line this thread writes inside the block."""
+    token = _fields.set({**_fields.get(), **fields})
+    try:
+        yield
+    finally:
+        _fields.reset(token)
+
+
+def begin(fields: Mapping[str, Any]) -> None:
+    """Let every further line of this thread carry exactly `fields`: it now serves something new."""
+    _fields.set(fields)
+
+
+def bind(**fields: Any) -> None:
+    """Add `fields` to every further line of this thread, until it begins something new."""
+    _fields.set({**_fields.get(), **fields})
+
+
+def fields() -> Mapping[str, Any]:
+    """The fields bound here, to hand to another thread."""
+    return _fields.get()
+
+
+def info(message: str, **more: Any) -> None:
+    """Something expected happened."""
+    _write(logger.LogSeverity.INFO, message, more)
+
+
+def warning(message: str, **more: Any) -> None:
+    """Something failed that the package recovers from by itself."""
+    _write(logger.LogSeverity.WARNING, message, more)
+
+
+def error(message: str, **more: Any) -> None:
+    """Somebody should look. Inside an `except` block the stack (no values) is added."""
+    exc = sys.exc_info()[1]
+    if exc is not None:
+        more["exception"] = type(exc).__qualname__
+        more["stack"] = [
+            f"{frame.filename}:{frame.lineno} {frame.name}"
+            for frame in traceback.extract_tb(exc.__traceback__)
+        ]
+    _write(logger.LogSeverity.ERROR, message, more)
+
+
+def _write(severity: logger.LogSeverity, message: str, more: Mapping[str, Any]) -> None:
+    entry: Any = {"severity": severity, "message": message, **_fields.get(), **more}
+    with _one_line_at_a_time:
+        logger.write(entry)
+        # A container can be killed at any time: a line in a buffer would be lost.
+        sys.stdout.flush()
+        sys.stderr.flush()

@@ -1,0 +1,118 @@
+"""Every setting, read from the environment once and checked before the first request.
+
+Set them in `.env` or `.env.<project>` (https://firebase.google.com/docs/functions/config-env).
+Values that must agree are checked here, so that a wrong pair stops the start, not a turn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from firebase_functions.params import IntParam
+
+CLIENT_IDLE_SECONDS = 10.0
+"""Clients drop a stream that was silent for so long (docs/PROTOCOL.md, "Clients")."""
+
+LONGEST_TURN_HOURS = 1.0
+"""A turn's documents must outlive the longest response the platform allows (3,600 s)."""
+
+THREADS = IntParam(
+    "THREADS",
+    default=40,
+    label="Threads of one container",
+    description="One thread serves one open stream. It is also the function's concurrency.",
+)
+"""One number for the server's threads and the deployed concurrency, so they cannot disagree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The checked settings. Durations are in seconds unless a name says otherwise.
+
+    Raises ValueError, with the name of the variable, when values do not fit together.
+    """
+
+    project: str
+    threads: int
+    allowed_origins: frozenset[str]
+    heartbeat_seconds: float
+    flush_seconds: float
+    lease_seconds: float
+    retention_hours: float
+    response_seconds: float
+
+    @property
+    def renewal_seconds(self) -> float:
+        """The lease is renewed so often: twice it may fail before the lease lapses."""
+        return self.lease_seconds / 3
+
+    @property
+    def stream_cap(self) -> int:
+        """Streams served at once; the threads above it keep short calls answered at once."""
+        return self.threads - max(2, self.threads // 8)
+
+    def __post_init__(self) -> None:
+        """Refuse values that would break a promise."""
+        if self.threads < 3:
+            raise ValueError("THREADS must be at least 3: one stream and two short calls")
+        if not 0.01 <= self.flush_seconds <= 2:
+            raise ValueError("FLUSH_SECONDS must be between 0.01 and 2")
+        if not 0.05 <= self.heartbeat_seconds <= CLIENT_IDLE_SECONDS / 2:
+            raise ValueError(
+                "HEARTBEAT_SECONDS must be between 0.05 and 5: "
+                "clients drop a stream after 10 s of silence, and one ping may be late"
+            )
+        if not 1 <= self.lease_seconds <= 60:
+            raise ValueError("LEASE_SECONDS must be between 1 and 60")
+        if self.flush_seconds > self.renewal_seconds:
+            raise ValueError("FLUSH_SECONDS must be at most a third of LEASE_SECONDS")
+        if self.retention_hours < 2 * LONGEST_TURN_HOURS:
+            raise ValueError("RETENTION_HOURS must be at least 2: the longest turn, twice")
+        if not 30 <= self.response_seconds <= 3600:
+            raise ValueError("RESPONSE_SECONDS must be between 30 and 3600")
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+        """Parse and check. Raises ValueError naming the variable that is wrong."""
+
+        def number(name: str, default: float) -> float:
+            text = environ.get(name, "")
+            try:
+                return float(text) if text else default
+            except ValueError:
+                raise ValueError(f"{name} must be a number, not {text!r}") from None
+
+        return cls(
+            project=_project(environ),
+            threads=int(number("THREADS", _framework_threads())),
+            allowed_origins=frozenset(environ.get("ALLOWED_ORIGINS", "").replace(",", " ").split()),
+            heartbeat_seconds=number("HEARTBEAT_SECONDS", 4),
+            flush_seconds=number("FLUSH_SECONDS", 0.25),
+            lease_seconds=number("LEASE_SECONDS", 9),
+            retention_hours=number("RETENTION_HOURS", 24),
+            response_seconds=number("RESPONSE_SECONDS", 3600),
+        )
+
+
+@cache
+def settings() -> Settings:
+    """This process's settings. `main` calls it on import: a bad value stops the start."""
+    return Settings.from_environ(os.environ)
+
+
+def _project(environ: Mapping[str, str]) -> str:
+    """The project this container runs in, as Firebase and Google Cloud say it."""
+    for name in ("GCLOUD_PROJECT", "GOOGLE_CLOUD_PROJECT"):
+        if environ.get(name):
+            return environ[name]
+    config = environ.get("FIREBASE_CONFIG", "")
+    return str(json.loads(config).get("projectId", "")) if config.startswith("{") else ""
+
+
+def _framework_threads() -> int:
+    """What functions-framework starts when nobody sets THREADS."""
+    return (os.cpu_count() or 1) * 4

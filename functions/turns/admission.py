@@ -1,0 +1,96 @@
+"""Admitting a caller to a turn: what a start or a resume comes to, in every state of the turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from functions import logs
+from functions.errors import AgentFailed, BadCursor, Gone, TurnConflict, UnknownTurn
+from functions.settings import Settings
+from functions.turns import journal, record, stream, takeover
+from functions.turns.journal import Page
+from functions.turns.numbering import cursor_possible
+from functions.turns.record import Record, Request
+from functions.turns.runner import Owners
+from functions.turns.stream import Stream
+
+FIRST_EVENT_SECONDS = 0.2
+"""A new turn's headers wait so long for an agent that fails before its first event."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """The caller has the whole turn already: there is nothing to stream."""
+
+
+Admitted = Stream | AtEnd
+
+
+def start(
+    owner: str,
+    turn_id: str,
+    request: Request,
+    cursor: int,
+    *,
+    owners: Owners,
+    settings: Settings,
+) -> Admitted:
+    """Create the turn, or attach to it when the same request was made under this id before.
+
+    Raises TurnConflict for another request, Gone past the retention (a cursor on a turn that is
+    not there says so too: running it again would repeat its effects), AgentFailed, BadCursor,
+    StorageUnavailable, NewerSchema.
+    """
+    key = record.turn_key(owner, turn_id)
+    logs.bind(turn=key)
+    if cursor == 0:
+        taken = takeover.create(
+            owner, turn_id, request, agent_version=owners.agent.version, settings=settings
+        )
+        if taken is not None:
+            logs.info("turn started", run=taken.turn.run_id)
+            writer = owners.own(taken)
+            failed = stream.first_failure(writer, within_seconds=FIRST_EVENT_SECONDS)
+            if failed is not None:
+                raise AgentFailed(
+                    failed.data["message"], correlation_id=failed.data["correlationId"]
+                )
+            return Stream(key, 0, Page([], more=False), owners, settings)
+    turn = record.load(key)
+    if turn is None:
+        raise Gone("the turn this cursor belongs to is past its retention")
+    if not turn.expired and turn.request_hash != request.hash:
+        raise TurnConflict("this turn id was used for another request")
+    return _attach(turn, cursor, owners, settings)
+
+
+def resume(
+    owner: str, turn_id: str, cursor: int, *, owners: Owners, settings: Settings
+) -> Admitted:
+    """Attach to a turn that exists. Raises UnknownTurn, and as `start` does."""
+    key = record.turn_key(owner, turn_id)
+    logs.bind(turn=key)
+    turn = record.load(key)
+    if turn is None:
+        raise UnknownTurn("there is no such turn")
+    return _attach(turn, cursor, owners, settings)
+
+
+def _attach(turn: Record, cursor: int, owners: Owners, settings: Settings) -> Admitted:
+    if turn.expired:
+        raise Gone("the turn is past its retention")
+    logs.info("stream attached", run=turn.run_id, status=turn.status, cursor=cursor)
+    page = journal.page(turn.key, cursor)
+    if page.chunks:
+        stream.require_continuous(cursor, page)
+        return Stream(turn.key, cursor, page, owners, settings)
+    tail = journal.tail(turn.key)
+    last = 0 if tail is None else tail.last
+    ended = tail is not None and tail.terminal
+    if not cursor_possible(cursor, last, turn.window, finished=turn.finished or ended):
+        raise BadCursor(f"Last-Event-ID {cursor} is above every id of this turn")
+    if turn.finished and not ended:
+        raise Gone("the end of the turn is past its retention")
+    if ended and cursor == last:
+        return AtEnd()
+    return Stream(turn.key, cursor, page, owners, settings)

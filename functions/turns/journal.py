@@ -1,0 +1,237 @@
+"""The journal: a turn's events as chunks of exact SSE bytes, appended under a fence.
+
+- J1: chunks have dense indexes from 0; each carries whole frames, and their bytes never change.
+- J2: an append creates the document at the next index. Creating is the fence: whoever took over
+  created that index first, so an owner of an older epoch fails at its next append.
+- J3: every answer to an append is applied, not applied, or read back. A chunk is ours if it has
+  our nonce and our bytes.
+- J4: a chunk names the id it follows (`after`), so a reader at a cursor knows whether chunks
+  between are missing. Then it is told `gone`, never left in silence.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from functions import firestore, logs
+from functions.errors import InvariantBroken, LeaseLost, StorageUnavailable
+from functions.turns import record
+from functions.turns.lease import Lease
+from functions.wire import sse
+
+if TYPE_CHECKING:
+    from google.cloud.firestore import CollectionReference, DocumentReference, WriteBatch
+
+PAGE_CHUNKS = 64
+PAGE_BYTES = 1024 * 1024
+"""A page of a replay stops at whichever comes first: the memory one reader may take."""
+
+COMMIT_BYTES = 3_500_000
+"""The most one commit may carry; the emulator refuses 4 MiB, production 10 MiB."""
+
+COMMIT_SECONDS = 3.0
+"""The longest wait for one commit's answer before it is read back; less when the lease is short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where a re-run begins: the end of the last finished step, or the start of the turn."""
+
+    to: int = 0
+    """Id of the last event of the last finished step."""
+    length: int = 0
+    """UTF-16 length of the text up to it."""
+    steps: int = 0
+    """How many steps are finished; each has its document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One document of the journal. An empty one (`last == first - 1`) only carries a boundary."""
+
+    index: int
+    epoch: int
+    nonce: str
+    after: int
+    """The last id of the chunk before; `first - 1` unless an epoch begins here."""
+    first: int
+    last: int
+    length: int
+    """UTF-16 length of the turn's text after this chunk."""
+    boundary: Boundary
+    frames: bytes
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the turn ends here."""
+        return sse.ends_turn(self.frames)
+
+    def to_fields(self, expire_at: datetime) -> dict[str, Any]:
+        """As stored. `frames` are bytes: no encoding can refuse or change them."""
+        return {
+            "index": self.index,
+            "epoch": self.epoch,
+            "nonce": self.nonce,
+            "after": self.after,
+            "first": self.first,
+            firestore.LAST: self.last,
+            "length": self.length,
+            "boundary": {
+                "to": self.boundary.to,
+                "length": self.boundary.length,
+                "steps": self.boundary.steps,
+            },
+            "frames": self.frames,
+            firestore.EXPIRE_AT: expire_at,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Chunk:
+        """Read a stored chunk."""
+        boundary = fields["boundary"]
+        return cls(
+            index=fields["index"],
+            epoch=fields["epoch"],
+            nonce=fields["nonce"],
+            after=fields["after"],
+            first=fields["first"],
+            last=fields[firestore.LAST],
+            length=fields["length"],
+            boundary=Boundary(boundary["to"], boundary["length"], boundary["steps"]),
+            frames=fields["frames"],
+        )
+
+
+class AppendRefused(Exception):
+    """Firestore will never take this chunk; it is not tried again. `cause` is its error's name."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+def events(key: str) -> CollectionReference:
+    """The collection of a turn's chunks."""
+    return record.reference(key).collection(firestore.EVENTS)
+
+
+def document(key: str, index: int) -> DocumentReference:
+    """The chunk at an index; its zero-padded id sorts as the index does."""
+    return events(key).document(f"{index:08d}")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Consecutive chunks of a journal. `more`: it was cut off, and there may be further ones."""
+
+    chunks: list[Chunk]
+    more: bool
+
+
+def page(key: str, cursor: int, *, within_seconds: float = firestore.READ_SECONDS) -> Page:
+    """The chunks with events above `cursor`, in order. Raises StorageUnavailable."""
+    from google.cloud.firestore import FieldFilter
+
+    query = (
+        events(key)
+        .where(filter=FieldFilter(firestore.LAST, ">", cursor))
+        .order_by(firestore.LAST)
+        .limit(PAGE_CHUNKS)
+    )
+
+    def fetch(timeout: float) -> Page:
+        chunks: list[Chunk] = []
+        size = 0
+        stream = query.stream(retry=None, timeout=timeout)
+        for snapshot in stream:
+            chunk = Chunk.from_fields(snapshot.to_dict())
+            chunks.append(chunk)
+            size += len(chunk.frames)
+            if size >= PAGE_BYTES:
+                stream.close()
+                return Page(chunks, more=True)
+        return Page(chunks, more=len(chunks) == PAGE_CHUNKS)
+
+    return firestore.read(fetch, within_seconds=within_seconds)
+
+
+def tail(key: str, *, within_seconds: float = firestore.READ_SECONDS) -> Chunk | None:
+    """The last chunk, or None before the first append. Raises StorageUnavailable."""
+    query = events(key).order_by(firestore.LAST, direction="DESCENDING").limit(1)
+    found = firestore.read(
+        lambda timeout: list(query.stream(retry=None, timeout=timeout)),
+        within_seconds=within_seconds,
+    )
+    return Chunk.from_fields(found[0].to_dict()) if found else None
+
+
+def chunk_at(
+    key: str, index: int, *, within_seconds: float = firestore.READ_SECONDS
+) -> Chunk | None:
+    """The chunk at an index, or None if there is none. Raises StorageUnavailable."""
+    snapshot = firestore.read(
+        lambda timeout: document(key, index).get(retry=None, timeout=timeout),
+        within_seconds=within_seconds,
+    )
+    fields = snapshot.to_dict()
+    return None if fields is None else Chunk.from_fields(fields)
+
+
+def append(
+    key: str,
+    chunk: Chunk,
+    lease: Lease,
+    expire_at: datetime,
+    also: Callable[[WriteBatch], None] = lambda _batch: None,
+) -> None:
+    """Append `chunk` at its index, together with the writes of `also`, as one atomic commit.
+
+    Returns when the commit is known to be applied. Raises LeaseLost when another epoch has the
+    position or the lease's time is over before the answer is known, AppendRefused when Firestore
+    will never take it, InvariantBroken when the position holds something that cannot be there.
+    """
+
+    def writes(batch: WriteBatch) -> None:
+        batch.create(document(key, chunk.index), chunk.to_fields(expire_at))
+        also(batch)
+
+    pause = 0.02
+    while True:
+        timeout = min(COMMIT_SECONDS, lease.holder.seconds / 3, lease.remaining())
+        answer = firestore.commit(writes, timeout_seconds=timeout)
+        kind = answer.kind
+        if kind is firestore.Kind.APPLIED:
+            return
+        if kind is firestore.Kind.REFUSED:
+            raise AppendRefused(answer.cause)
+        logs.info("append not confirmed", index=chunk.index, cause=answer.cause)
+        if kind is not firestore.Kind.RETRY and _ours(key, chunk, lease):
+            return
+        if kind is firestore.Kind.STALE:
+            # `also` updates the turn's document: it was deleted under us.
+            lease.lose("the turn was deleted")
+        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - jitter, not a secret
+        pause = min(2 * pause, 0.5)
+
+
+def _ours(key: str, chunk: Chunk, lease: Lease) -> bool:
+    """Whether `chunk` is stored, by us; False: nothing is stored there yet. Raises LeaseLost."""
+    try:
+        stored = chunk_at(key, chunk.index, within_seconds=lease.remaining())
+    except StorageUnavailable:
+        return False  # sending the same bytes again is safe, and the lease bounds how often
+    if stored is None:
+        return False
+    if stored.nonce == chunk.nonce and stored == chunk:
+        return True
+    if stored.epoch > chunk.epoch:
+        lease.lose(f"epoch {stored.epoch} took over")
+        raise LeaseLost
+    raise InvariantBroken(
+        f"J2: chunk {chunk.index} of epoch {chunk.epoch} found epoch {stored.epoch} there"
+    )

@@ -1,0 +1,155 @@
+"""The agent's side of a turn: a program that can be run again from the top.
+
+An agent is a callable that is given a `Turn`. When a container dies, another one runs the agent
+again: steps that were finished return their recorded outcome without running, and text that was
+already told is not told twice. What lies outside steps must come out the same every time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from functions import logs
+from functions.errors import TurnFailed
+from functions.turns import steps
+from functions.turns.record import Record
+from functions.turns.steps import Step
+from functions.turns.writer import Writer
+
+if TYPE_CHECKING:
+    from google.cloud.firestore import WriteBatch
+
+Emit = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What `main` serves. Change `version` when a turn that is under way could not be run again
+    by the new code; name older versions that it still can in `accepts`.
+    """
+
+    run: Callable[[Turn], None]
+    version: str = "1"
+    accepts: frozenset[str] = frozenset()
+
+    def can_continue(self, version: str) -> bool:
+        """Whether a turn begun under `version` may be run again by this agent."""
+        return version == self.version or version in self.accepts
+
+
+class StepFailed(Exception):
+    """A step raised. Recorded: a re-run of the agent meets the same failure, without calling."""
+
+    def __init__(self, position: int, name: str, cause: str) -> None:
+        super().__init__(f"step {position} ({name}) failed: {cause}")
+        self.position = position
+        self.name = name
+        self.cause = cause
+
+
+class Turn:
+    """One turn, as its agent sees it. Not thread safe: one agent, one thread."""
+
+    def __init__(self, turn: Record, writer: Writer, finished: Mapping[int, Step]) -> None:
+        self._turn = turn
+        self._writer = writer
+        self._finished = finished
+        self._position = 0
+
+    @property
+    def id(self) -> str:
+        """The turn's id, chosen by the client."""
+        return self._turn.turn_id
+
+    @property
+    def run_id(self) -> str:
+        """A random name of this run; `run_id:step` is a step's idempotency key."""
+        return self._turn.run_id
+
+    @property
+    def prompt(self) -> str:
+        """What the user asked."""
+        return self._turn.request.prompt
+
+    @property
+    def session_id(self) -> str | None:
+        """The session the turn belongs to, if the client named one."""
+        return self._turn.request.session_id
+
+    def token(self, text: str) -> None:
+        """Stream a piece of text. In a re-run, text before the last finished step is not repeated.
+
+        May wait for the journal. Raises TypeError for anything but a `str`.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"a token is a str, not {type(text).__name__}")
+        if self._position + 1 not in self._finished:
+            self._writer.token(text)
+
+    def model(self, name: str, request: Any, call: Callable[[Emit], Any]) -> Any:
+        """Run a model call as a step, its text streaming while it comes.
+
+        `call` is given a function to stream text with and returns the model's response, a JSON
+        value. The response is recorded together with the last of its text, in one commit; from
+        then on a re-run returns it without calling. A call that was cut off by a crash has its
+        text withdrawn by a `rewind` and is made anew.
+
+        `request` (a JSON value) is what the response depends on: a re-run that asks something
+        else at this position fails with `agent_changed`.
+
+        Returns the response as JSON gives it back, the same live and in a re-run. Raises
+        StepFailed when `call` raised, live and in a re-run; TurnFailed when the response is no
+        JSON value or over 512 KiB.
+        """
+        self._position += 1
+        position = self._position
+        args_hash = steps.hash_of(request)
+        recorded = self._finished.get(position)
+        if recorded is not None:
+            _require_same(recorded, name, args_hash)
+            return _outcome(recorded)
+        try:
+            status, result = steps.OK, steps.to_json(position, call(self._writer.token))
+        except TurnFailed:
+            raise
+        except Exception as error:  # noqa: BLE001 - an outcome like any other: it is recorded
+            logs.error("step failed", step=position, name=name)
+            status, result = steps.FAILED, json.dumps(type(error).__name__)
+        step = Step(position, "model", name, args_hash, status, result)
+        self._record(step)
+        return _outcome(step)
+
+    def _record(self, step: Step) -> None:
+        def also(batch: WriteBatch, last: int) -> None:
+            fields = step.to_fields(
+                run_id=self._turn.run_id,
+                last=last,
+                epoch=self._turn.holder.epoch,
+                expire_at=self._turn.expire_at,
+            )
+            batch.create(steps.document(self._turn.key, step.position), fields)
+
+        self._writer.commit(finishes_step=True, also=also)
+
+
+def _require_same(recorded: Step, name: str, args_hash: str) -> None:
+    if recorded.name != name:
+        raise TurnFailed(
+            "agent_changed",
+            f"step {recorded.position} was recorded as {recorded.name!r} and is now {name!r}",
+        )
+    if recorded.args_hash != args_hash:
+        raise TurnFailed(
+            "agent_changed",
+            f"step {recorded.position} ({name}) was recorded with another request",
+        )
+
+
+def _outcome(step: Step) -> Any:
+    value = json.loads(step.result)
+    if step.status == steps.FAILED:
+        raise StepFailed(step.position, step.name, value)
+    return value

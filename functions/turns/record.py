@@ -1,0 +1,153 @@
+"""The turn's own document: what was asked, who asked, how it stands, who holds the lease."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from functions import firestore
+from functions.errors import NewerSchema
+from functions.turns.lease import Holder
+from functions.turns.numbering import WINDOW
+
+if TYPE_CHECKING:
+    from google.cloud.firestore import DocumentReference, DocumentSnapshot
+
+SCHEMA = 1
+"""Documents of a higher schema are left alone: a newer version of this package wrote them."""
+
+RUNNING, WAITING = "running", "waiting"
+DONE, ERROR, CANCELLED = "done", "error", "cancelled"
+FINISHED = frozenset({DONE, ERROR, CANCELLED})
+
+
+def turn_key(owner: str, turn_id: str) -> str:
+    """The document id of a caller's turn: another caller's turn is unreachable by construction."""
+    return hashlib.sha256(json.dumps([owner, turn_id]).encode()).hexdigest()[:40]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the caller asked for; `hash` tells the same request again from another one."""
+
+    prompt: str
+    session_id: str | None
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the request's canonical JSON."""
+        canonical = json.dumps(
+            {"prompt": self.prompt, "sessionId": self.session_id}, sort_keys=True
+        )
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One turn as read at `read_at` (server time), last written at `updated_at` (server time)."""
+
+    key: str
+    turn_id: str
+    owner: str
+    run_id: str
+    request: Request
+    request_hash: str
+    status: str
+    holder: Holder
+    window: int
+    agent_version: str
+    expire_at: datetime
+    read_at: datetime
+    updated_at: datetime
+
+    @property
+    def finished(self) -> bool:
+        """Whether the turn has its terminal event."""
+        return self.status in FINISHED
+
+    @property
+    def expired(self) -> bool:
+        """Whether everything about the turn is gone, be it deleted yet or not (R1)."""
+        return self.read_at >= self.expire_at
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether the turn is to be taken over: it runs and its lease is over (L1)."""
+        return self.status == RUNNING and self.holder.lapsed(self.read_at, self.updated_at)
+
+    @property
+    def lapses_in(self) -> float:
+        """Seconds after `read_at` at which the lease lapses if nobody renews it."""
+        return self.holder.lapses_in(self.read_at, self.updated_at)
+
+
+def reference(key: str) -> DocumentReference:
+    """The turn's document."""
+    return firestore.client().collection(firestore.TURNS).document(key)
+
+
+def new_fields(
+    owner: str,
+    turn_id: str,
+    request: Request,
+    holder: Holder,
+    *,
+    agent_version: str,
+    now: datetime,
+    retention_hours: float,
+) -> dict[str, Any]:
+    """The document of a new turn. `expireAt` is fixed here for all documents of the turn."""
+    return {
+        "schema": SCHEMA,
+        "turnId": turn_id,
+        "owner": owner,
+        "runId": secrets.token_hex(16),
+        "requestHash": request.hash,
+        "prompt": request.prompt,
+        "sessionId": request.session_id,
+        "status": RUNNING,
+        "lease": holder.to_fields(),
+        "window": WINDOW,
+        "agentVersion": agent_version,
+        firestore.EXPIRE_AT: now + timedelta(hours=retention_hours),
+    }
+
+
+def from_fields(
+    key: str, fields: Mapping[str, Any], *, read_at: datetime, updated_at: datetime
+) -> Record:
+    """Read a turn's document. Raises NewerSchema when this version cannot know what it means."""
+    if fields["schema"] > SCHEMA:
+        raise NewerSchema("the turn was written by a newer version of this service")
+    return Record(
+        key=key,
+        turn_id=fields["turnId"],
+        owner=fields["owner"],
+        run_id=fields["runId"],
+        request=Request(fields["prompt"], fields["sessionId"]),
+        request_hash=fields["requestHash"],
+        status=fields["status"],
+        holder=Holder.from_fields(fields["lease"]),
+        window=fields["window"],
+        agent_version=fields["agentVersion"],
+        expire_at=fields[firestore.EXPIRE_AT],
+        read_at=read_at,
+        updated_at=updated_at,
+    )
+
+
+def load(key: str, *, within_seconds: float = firestore.READ_SECONDS) -> Record | None:
+    """The turn, or None if there is none. Raises StorageUnavailable, NewerSchema."""
+    snapshot: DocumentSnapshot = firestore.read(
+        lambda timeout: reference(key).get(retry=None, timeout=timeout),
+        within_seconds=within_seconds,
+    )
+    fields = snapshot.to_dict()
+    if fields is None:
+        return None
+    return from_fields(key, fields, read_at=snapshot.read_time, updated_at=snapshot.update_time)

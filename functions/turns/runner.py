@@ -1,0 +1,184 @@
+"""Owning turns: who runs here, and the life of one owner from its lease to its terminal event.
+
+An owner runs on threads of its own, so that neither a slow reader nor a client that leaves can
+hold it up. A container without requests gets next to no CPU; such an owner simply loses its lease,
+and whoever asks for the turn next takes it over.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from functions import logs
+from functions.errors import Gone, LeaseLost, StorageUnavailable, TurnFailed
+from functions.settings import Settings
+from functions.turns import record, steps, takeover
+from functions.turns.lease import Renewal
+from functions.turns.program import Agent, Turn
+from functions.turns.record import Record
+from functions.turns.takeover import Taken
+from functions.turns.writer import Writer
+from functions.wire.events import Done, Error, Event
+
+
+class Owners:
+    """The turns this process owns or is taking over, by key. Thread safe."""
+
+    def __init__(self, agent: Callable[[], Agent], settings: Settings) -> None:
+        self._agent = agent
+        self._settings = settings
+        self._owners: dict[str, Owner] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def agent(self) -> Agent:
+        """The agent, imported at first use: a plain replay never pays for it."""
+        return self._agent()
+
+    def writer(self, key: str) -> Writer | None:
+        """The live end of a turn that this process owns, to read from; None otherwise."""
+        owner = self._owners.get(key)
+        return None if owner is None or owner.over else owner.writer
+
+    def own(self, taken: Taken) -> Writer:
+        """Run a turn whose lease was just taken."""
+        owner = Owner(self, taken.turn, self._settings)
+        writer = owner.begin(taken)
+        self._start(taken.turn.key, owner, lambda: owner.run(taken))
+        return writer
+
+    def take_over(self, turn: Record) -> None:
+        """Begin to take over a turn that was read as lapsed, unless this process already does.
+
+        Returns at once: what comes of it shows in the journal, and in `writer`.
+        """
+        owner = Owner(self, turn, self._settings)
+        self._start(turn.key, owner, lambda: owner.take_over(turn))
+
+    def _start(self, key: str, owner: Owner, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                with logs.context(**owner.fields):
+                    work()
+            except Exception:  # noqa: BLE001 - the thread's edge; the lease lapses, another goes on
+                logs.error("an owner broke down", **owner.fields)
+            finally:
+                with self._lock:
+                    if self._owners.get(key) is owner:
+                        del self._owners[key]
+
+        with self._lock:
+            there = self._owners.get(key)
+            if there is not None and not there.over:
+                return
+            self._owners[key] = owner
+        threading.Thread(target=run, name="owner", daemon=True).start()
+
+
+class Owner:
+    """One epoch of one turn in this process."""
+
+    def __init__(self, owners: Owners, turn: Record, settings: Settings) -> None:
+        self._owners = owners
+        self._settings = settings
+        self.writer: Writer | None = None
+        self._taken: Taken | None = None
+        self._failed = False
+        self.fields: Mapping[str, Any] = {
+            **logs.fields(),
+            "turn": turn.key,
+            "run": turn.run_id,
+            "epoch": turn.holder.epoch,
+        }
+
+    @property
+    def over(self) -> bool:
+        """Whether it owns nothing any more, though its agent may not have noticed yet."""
+        return self._failed or (self._taken is not None and self._taken.lease.lost)
+
+    def take_over(self, turn: Record) -> None:
+        """Take the lease and run the turn again; does nothing when somebody else was faster."""
+        try:
+            taken = takeover.take_over(turn, settings=self._settings)
+        except (StorageUnavailable, Gone) as error:
+            logs.warning("takeover failed", code=error.code)
+            taken = None
+        if taken is None:
+            self._failed = True
+            return
+        logs.bind(epoch=taken.turn.holder.epoch)
+        logs.info("took over", steps=taken.begins.boundary.steps if taken.begins else 0)
+        self.begin(taken)
+        self.run(taken)
+
+    def begin(self, taken: Taken) -> Writer:
+        """Set up the writing end, so that readers can attach before the agent runs."""
+        self._taken = taken
+        with logs.context(**{**self.fields, "epoch": taken.turn.holder.epoch}):
+            self.writer = Writer(
+                taken.turn, taken.lease, taken.begins, flush_seconds=self._settings.flush_seconds
+            )
+        return self.writer
+
+    def run(self, taken: Taken) -> None:
+        """Run the agent to the turn's terminal event, or until the lease is lost."""
+        writer = self.writer
+        assert writer is not None  # noqa: S101 - begin() came first; tells the type checker
+        renewal = Renewal(record.reference(taken.turn.key), taken.lease, taken.turn.updated_at)
+        renewal.start()
+        writer.start()
+        try:
+            self._finish(taken, writer, self._terminal_event(taken, writer))
+        except LeaseLost:
+            logs.info("stopped: another owner has the turn")
+        finally:
+            renewal.stop()
+            writer.close()
+
+    def _terminal_event(self, taken: Taken, writer: Writer) -> Event:
+        """Run the agent; what the turn ends with. Raises LeaseLost."""
+        try:
+            agent = self._owners.agent
+            if not agent.can_continue(taken.turn.agent_version):
+                raise TurnFailed(
+                    "agent_changed",
+                    f"the turn was begun by agent version {taken.turn.agent_version!r}, "
+                    f"which version {agent.version!r} cannot continue",
+                )
+            done = 0 if taken.begins is None else taken.begins.boundary.steps
+            finished = steps.load_finished(taken.turn.key, done)
+            agent.run(Turn(taken.turn, writer, finished))
+        except (TurnFailed, Gone) as error:
+            return self._failure(error.code, error.message)
+        except StorageUnavailable:
+            # Not the agent's fault, and it may pass: the next owner tries again.
+            taken.lease.lose("storage unavailable")
+            raise LeaseLost from None
+        except (Exception, SystemExit):  # noqa: BLE001 - whatever an agent raises ends the turn, in a clear event
+            return self._failure("agent_failed", "the agent failed")
+        return Done("stop")
+
+    def _failure(self, code: str, message: str) -> Error:
+        correlation_id = secrets.token_hex(8)
+        logs.error("turn failed", code=code, correlationId=correlation_id)
+        return Error(code, message, correlation_id)
+
+    def _finish(self, taken: Taken, writer: Writer, event: Event) -> None:
+        """Commit the terminal event and the turn's status as one. Raises LeaseLost."""
+        turn = record.reference(taken.turn.key)
+        for _attempt in range(2):
+            status = record.ERROR if isinstance(event, Error) else record.DONE
+            fields = {"status": status}
+            try:
+                writer.finish(
+                    event, also=lambda batch, _last, fields=fields: batch.update(turn, fields)
+                )
+            except TurnFailed as refused:
+                event = self._failure(refused.code, refused.message)
+            else:
+                logs.info("turn ended", status=status)
+                return
+        taken.lease.lose("the journal refuses the terminal event")

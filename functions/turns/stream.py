@@ -1,0 +1,201 @@
+"""A turn as one caller's byte stream: replay from the cursor, then the live feed or the journal
+of whoever owns the turn, with pings in every silence.
+
+Whole frames only in every piece that is yielded (X1). No silence longer than the heartbeat (X2).
+A clean end without a terminal event means: resume.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from functions import logs
+from functions.errors import Gone, NewerSchema, StorageUnavailable
+from functions.settings import Settings
+from functions.turns import journal, record
+from functions.turns.journal import Chunk, Page
+from functions.turns.numbering import continues
+from functions.turns.runner import Owners
+from functions.turns.writer import State, Writer
+from functions.wire import sse
+
+POLL_SECONDS = 0.1
+"""A follower looks for the next chunk so often while they come …"""
+POLL_SLOWEST_SECONDS = 1.0
+"""… and at least so often in silence."""
+STORAGE_PATIENCE_SECONDS = 15.0
+"""A stream ends, for the client to resume elsewhere, when storage was out of reach for so long."""
+END_MARGIN_SECONDS = 10.0
+"""The stream ends so long before the platform would cut it."""
+
+
+class _End(Exception):
+    """The response ends here, at a frame boundary, without a terminal event."""
+
+
+class Stream:
+    """One response. Iterate it once; what it yields is whole frames or a ping."""
+
+    def __init__(
+        self, key: str, cursor: int, replay: Page, owners: Owners, settings: Settings
+    ) -> None:
+        self._key = key
+        self._cursor = cursor
+        self._replay: Page | None = replay
+        self._owners = owners
+        self._heartbeat = settings.heartbeat_seconds
+        self._ends_at = time.monotonic() + settings.response_seconds - END_MARGIN_SECONDS
+        self._next_index: int | None = None
+        """Where a follower stands in the journal; None when it has to find out."""
+        self._poll = POLL_SECONDS
+        self._look_at = 0.0
+        """When to look next whether the turn is still owned."""
+        self._failing_since: float | None = None
+        self._terminal = False
+        self._log_fields = logs.fields()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield a ping at once, then the turn."""
+        logs.begin(self._log_fields)
+        yield sse.PING
+        sent_at = time.monotonic()
+        try:
+            while not self._terminal and time.monotonic() < self._ends_at:
+                silence = time.monotonic() - sent_at
+                # A read of the journal may take a while: ping before it rather than too late.
+                if silence >= self._heartbeat / 2 and self._may_block(silence):
+                    data = sse.PING
+                else:
+                    data = self._next(self._heartbeat * 0.9 - silence)
+                if data:
+                    yield data
+                    sent_at = time.monotonic()
+        except _End as end:
+            logs.info("stream ended for the client to resume", why=str(end))
+
+    def _may_block(self, silence: float) -> bool:
+        """Whether the next step could outlast the heartbeat."""
+        return self._writer() is None or silence >= self._heartbeat * 0.9
+
+    def _writer(self) -> Writer | None:
+        return None if self._replay is not None else self._owners.writer(self._key)
+
+    def _next(self, wait_seconds: float) -> bytes:
+        """The next frames, or b"" if none came within about `wait_seconds`."""
+        if self._replay is not None:
+            return self._next_page()
+        writer = self._owners.writer(self._key)
+        if writer is not None:
+            read = writer.read(self._cursor, timeout_seconds=wait_seconds)
+            if read.state is State.OPEN:
+                self._cursor = read.cursor
+                self._next_index = None
+                self._terminal = sse.ends_turn(read.frames)
+                return read.frames
+            if read.state is State.BEHIND:
+                self._replay = Page([], more=True)
+                return b""
+        return self._follow(min(wait_seconds, self._heartbeat * 0.45))
+
+    def _next_page(self) -> bytes:
+        """Give the page at hand; read the next one when there are more."""
+        replay, self._replay = self._replay, None
+        assert replay is not None  # noqa: S101 - checked by the caller; tells the type checker
+        if not replay.chunks and replay.more:
+            try:
+                replay = journal.page(self._key, self._cursor, within_seconds=self._heartbeat / 2)
+            except StorageUnavailable:
+                self._storage_failed()
+                self._replay = Page([], more=True)
+                return b""
+        if replay.more and replay.chunks:
+            self._replay = Page([], more=True)
+        return b"".join([self._give(chunk) for chunk in replay.chunks])
+
+    def _give(self, chunk: Chunk) -> bytes:
+        """The bytes of a chunk that the reader has not had; moves the cursor past it."""
+        if not continues(self._cursor, chunk.after):
+            raise _End("a part of the journal is gone")
+        whole = chunk.first > self._cursor
+        frames = chunk.frames if whole else sse.after(chunk.frames, self._cursor)
+        self._cursor = max(self._cursor, chunk.last)
+        self._next_index = chunk.index + 1
+        self._terminal = chunk.terminal
+        self._failing_since = None
+        return frames
+
+    def _follow(self, wait_seconds: float) -> bytes:
+        """The next chunk of a turn that another process owns, or b"" after a pause."""
+        until = time.monotonic() + wait_seconds
+        try:
+            chunk = self._look_for_chunk(until)
+            if chunk is None and time.monotonic() >= self._look_at:
+                chunk = self._look_at_turn(until)
+        except StorageUnavailable:
+            self._storage_failed()
+            chunk = None
+        except NewerSchema as error:
+            raise _End(error.code) from error
+        if chunk is not None:
+            self._poll = POLL_SECONDS
+            return self._give(chunk)
+        now = time.monotonic()
+        time.sleep(max(0.02, min(self._poll, until - now, self._look_at - now)))
+        self._poll = min(self._poll * 1.5, POLL_SLOWEST_SECONDS)
+        return b""
+
+    def _look_for_chunk(self, until: float) -> Chunk | None:
+        """The chunk at this follower's place in the journal, which it finds out first."""
+        if self._next_index is None:
+            tail = journal.tail(self._key, within_seconds=_left(until))
+            if tail is not None and tail.last > self._cursor:
+                self._replay = Page([], more=True)
+                return None
+            self._next_index = 0 if tail is None else tail.index + 1
+        chunk = journal.chunk_at(self._key, self._next_index, within_seconds=_left(until))
+        self._failing_since = None
+        return chunk
+
+    def _look_at_turn(self, until: float) -> Chunk | None:
+        """See whether the turn is still owned; take it over when it is not."""
+        turn = record.load(self._key, within_seconds=_left(until))
+        now = time.monotonic()
+        if turn is None or turn.expired:
+            raise _End("the turn is past its retention")
+        if turn.status != record.RUNNING:
+            # Its last chunk was committed with the status: it is there now, or it is gone.
+            chunk = self._look_for_chunk(until)
+            if chunk is None and self._replay is None:
+                raise _End(f"the turn is {turn.status}")
+            return chunk
+        if turn.lapsed:
+            self._owners.take_over(turn)
+            self._look_at = now + POLL_SECONDS
+        else:
+            self._look_at = now + turn.lapses_in + 0.05
+        return None
+
+    def _storage_failed(self) -> None:
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since > STORAGE_PATIENCE_SECONDS:
+            raise _End("storage was out of reach")
+        time.sleep(POLL_SECONDS)
+
+
+def _left(until: float) -> float:
+    return max(0.05, until - time.monotonic())
+
+
+def first_failure(writer: Writer, *, within_seconds: float) -> sse.Frame | None:
+    """The turn's `error` event if it comes first of all and at once; None otherwise."""
+    frames = writer.read(0, timeout_seconds=within_seconds).frames
+    first = next(iter(sse.decode(frames)), None)
+    return first if first is not None and first.type == "error" else None
+
+
+def require_continuous(cursor: int, page: Page) -> None:
+    """Raise Gone when what follows `cursor` is no longer all there."""
+    if page.chunks and not continues(cursor, page.chunks[0].after):
+        raise Gone("the part of the turn after this cursor is past its retention")

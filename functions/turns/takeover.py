@@ -1,0 +1,168 @@
+"""Taking a turn's lease: as its first owner, or from one whose lease lapsed.
+
+T1: one atomic commit creates the epoch chunk at the next index (the fence, J2) and writes the
+lease on the precondition that the turn's document is unchanged since it was read as lapsed (L1).
+No transaction: nothing is locked, and a taker that dies leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from functions import firestore, logs
+from functions.errors import Gone, StorageUnavailable
+from functions.settings import Settings
+from functions.turns import journal, record
+from functions.turns.journal import Boundary, Chunk
+from functions.turns.lease import Holder, Lease
+from functions.turns.numbering import first_id_of_epoch
+from functions.turns.record import Record, Request
+from functions.wire import sse
+from functions.wire.events import Rewind
+
+if TYPE_CHECKING:
+    from google.cloud.firestore import WriteBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A lease just taken, and where its owner begins to write."""
+
+    turn: Record
+    lease: Lease
+    begins: Chunk | None
+    """The epoch chunk; None in a new turn, whose journal is empty."""
+
+
+def create(
+    owner: str, turn_id: str, request: Request, *, agent_version: str, settings: Settings
+) -> Taken | None:
+    """Create a turn and take its first lease, in one write; None when the turn exists already.
+
+    Of any number of callers at once, one creates it. Raises StorageUnavailable.
+    """
+    key = record.turn_key(owner, turn_id)
+    holder = Holder.first(settings.lease_seconds)
+    fields = record.new_fields(
+        owner,
+        turn_id,
+        request,
+        holder,
+        agent_version=agent_version,
+        now=datetime.now(UTC),
+        retention_hours=settings.retention_hours,
+    )
+    taken = _take(key, holder, lambda batch: batch.create(record.reference(key), fields))
+    if taken is None:
+        return None
+    turn = record.from_fields(key, fields, read_at=taken.at, updated_at=taken.at)
+    return Taken(turn, taken.lease, begins=None)
+
+
+def take_over(turn: Record, *, settings: Settings) -> Taken | None:
+    """Take the lease of a turn that was read as lapsed; None when somebody else was faster, or
+    the turn turns out to be finished.
+
+    Raises Gone when a part of the turn that a re-run needs is missing, StorageUnavailable.
+    """
+    tail = journal.tail(turn.key)
+    if tail is not None and tail.terminal:
+        _repair(turn, tail)
+        return None
+    _require_whole(turn, tail)
+    holder = turn.holder.next(settings.lease_seconds)
+    chunk = epoch_chunk(tail, holder, turn.window)
+
+    def writes(batch: WriteBatch) -> None:
+        unchanged = firestore.client().write_option(last_update_time=turn.updated_at)
+        batch.update(record.reference(turn.key), {"lease": holder.to_fields()}, option=unchanged)
+        batch.create(
+            journal.document(turn.key, chunk.index), chunk.to_fields(expire_at=turn.expire_at)
+        )
+
+    taken = _take(turn.key, holder, writes)
+    if taken is None:
+        return None
+    now = replace(turn, holder=holder, read_at=taken.at, updated_at=taken.at)
+    return Taken(now, taken.lease, begins=chunk)
+
+
+def epoch_chunk(tail: Chunk | None, holder: Holder, window: int) -> Chunk:
+    """The chunk that opens the epoch of `holder`: a rewind to the last finished step, numbered
+    above every id that the owner before may have shown (N3).
+    """
+    last, index, boundary = (
+        (0, 0, Boundary()) if tail is None else (tail.last, tail.index + 1, tail.boundary)
+    )
+    first = first_id_of_epoch(last, window)
+    return Chunk(
+        index=index,
+        epoch=holder.epoch,
+        nonce=holder.nonce,
+        after=last,
+        first=first,
+        last=first,
+        length=boundary.length,
+        boundary=boundary,
+        frames=sse.encode(first, Rewind(boundary.to, boundary.length)),
+    )
+
+
+def _require_whole(turn: Record, tail: Chunk | None) -> None:
+    """Refuse to run a turn again whose beginning is deleted: it would have all its effects twice."""
+    first_is_there = tail is not None and (
+        tail.index == 0 or journal.chunk_at(turn.key, 0) is not None
+    )
+    if not first_is_there and (tail is not None or turn.holder.epoch > 1):
+        raise Gone("the beginning of the turn is past its retention")
+
+
+def _repair(turn: Record, tail: Chunk) -> None:
+    """Make the status agree with a terminal event that is in the journal; append nothing."""
+    kind = list(sse.decode(tail.frames))[-1]
+    status = record.ERROR if kind.type == "error" else record.DONE
+    if status == record.DONE and kind.data["reason"] == "cancelled":
+        status = record.CANCELLED
+    unchanged = firestore.client().write_option(last_update_time=turn.updated_at)
+    firestore.commit(
+        lambda batch: batch.update(
+            record.reference(turn.key), {"status": status}, option=unchanged
+        ),
+        timeout_seconds=firestore.TRY_SECONDS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    lease: Lease
+    at: datetime
+    """Server time of the turn document's last write: the first renewal's precondition."""
+
+
+def _take(key: str, holder: Holder, writes: Callable[[WriteBatch], None]) -> _Lease | None:
+    """Send `writes`, which store `holder`, until it is clear whose the turn is.
+
+    Sending the same bytes again is safe: they hold a fresh nonce and fail if they were applied.
+    """
+    sent_at = time.monotonic()
+    deadline = sent_at + holder.seconds
+    while time.monotonic() < deadline:
+        answer = firestore.commit(writes, timeout_seconds=firestore.TRY_SECONDS)
+        if answer.updated_at is not None:
+            return _Lease(Lease(holder, sent_at=sent_at), answer.updated_at)
+        if answer.kind is firestore.Kind.REFUSED:
+            logs.error("taking the lease was refused", cause=answer.cause)
+            break
+        if answer.kind is firestore.Kind.RETRY:
+            time.sleep(0.05)
+            continue
+        turn = record.load(key, within_seconds=max(0.1, deadline - time.monotonic()))
+        if turn is not None and turn.holder.nonce == holder.nonce:
+            return _Lease(Lease(holder, sent_at=sent_at), turn.updated_at)
+        if answer.kind in {firestore.Kind.EXISTS, firestore.Kind.STALE}:
+            return None
+    raise StorageUnavailable("the turn's storage did not answer in time")

@@ -1,0 +1,353 @@
+"""An owner's writing end: events are numbered, shown to local readers, and journaled in chunks.
+
+- W1: only tokens are shown before their commit is known, and only inside the window (N2);
+  everything else is shown after it, and tokens behind it wait.
+- W2: one append at a time; nothing is sent past an answer that is not clear.
+- W3: nothing is shown or appended once the lease is lost.
+- W4: memory is bounded: the agent waits when too much is uncommitted; committed frames are kept
+  for local readers up to `FEED_BYTES`, and a reader further behind reads the journal instead.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from functions import logs
+from functions.errors import InvariantBroken, LeaseLost, TurnFailed
+from functions.turns import journal
+from functions.turns.journal import AppendRefused, Boundary, Chunk
+from functions.turns.lease import Lease
+from functions.turns.numbering import highest_showable
+from functions.turns.record import Record
+from functions.wire import sse, text
+from functions.wire.events import Error, Event, Rewind, Token
+
+if TYPE_CHECKING:
+    from google.cloud.firestore import WriteBatch
+
+FLUSH_BYTES = 32 * 1024
+"""A chunk this large is committed at once."""
+PENDING_BYTES = 256 * 1024
+"""With so much uncommitted the agent waits."""
+FEED_BYTES = 256 * 1024
+"""Committed frames kept for readers in this process."""
+READ_BYTES = 64 * 1024
+"""The most one read gives: what a slow socket may hold up at a time."""
+TOKEN_CHARS = 4096
+"""Longer text becomes several tokens, so no event is ever split."""
+CHUNK_BYTES = 900_000
+"""The most frames in one chunk; Firestore takes 1 MiB a document."""
+
+
+class State(enum.Enum):
+    """How a read ended."""
+
+    OPEN = "open"
+    BEHIND = "behind"
+    """The reader is further behind than what is kept: read the journal."""
+    LOST = "lost"
+    """The lease is lost: follow whoever owns the turn now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a reader gets: whole frames (none if nothing came in time) and its new cursor."""
+
+    frames: bytes
+    cursor: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    id: int
+    frame: bytes
+    length: int
+    """UTF-16 length of the turn's text after this event."""
+
+
+def _nothing(_batch: WriteBatch, _last: int) -> None:
+    """No writes beside the chunk."""
+
+
+class Writer:
+    """Writes one epoch of a turn. `begins` is the last chunk committed: the epoch chunk, or None
+    in a new turn. Thread safe.
+    """
+
+    def __init__(
+        self, turn: Record, lease: Lease, begins: Chunk | None, *, flush_seconds: float
+    ) -> None:
+        self._turn = turn
+        self._lease = lease
+        self._flush_seconds = flush_seconds
+        self._changed = threading.Condition()
+        self._appending = threading.RLock()
+        self._work = threading.Event()
+        self._urgent = threading.Event()
+        self._joiner = text.SurrogateJoiner()
+        self._index = 0 if begins is None else begins.index + 1
+        self._confirmed = 0 if begins is None else begins.last
+        self._next_id = self._confirmed + 1
+        self._length = 0 if begins is None else begins.length
+        self._committed_length = self._length
+        self._boundary = Boundary() if begins is None else begins.boundary
+        self._pending: list[_Pending] = []
+        self._pending_bytes = 0
+        self._feed: list[bytes] = [] if begins is None else [begins.frames]
+        self._feed_bytes = 0 if begins is None else len(begins.frames)
+        self._base = self._confirmed - len(self._feed)
+        """The id before the first one in the feed; ids in it are dense."""
+        self._barrier = False
+        self._closed = False
+        self._ended = False
+        self._failure: TurnFailed | None = None
+        self._fields = logs.fields()
+        self._flusher = threading.Thread(target=self._flush_loop, name="journal", daemon=True)
+        lease.on_lost = self._wake
+
+    def start(self) -> None:
+        """Begin committing in the background, every `flush_seconds` while there is something."""
+        self._flusher.start()
+
+    def close(self) -> None:
+        """Stop committing in the background. What is pending stays uncommitted."""
+        with self._changed:
+            self._closed = True
+        self._wake()
+
+    # Writing: called by the agent's thread.
+
+    def token(self, words: str) -> None:
+        """Show `words` and have them committed within the flush time.
+
+        Waits while the window or the bound on uncommitted bytes is reached. Raises LeaseLost, or
+        TurnFailed when the journal refused an earlier chunk.
+        """
+        for piece in text.pieces(self._joiner.feed(words), TOKEN_CHARS):
+            self._show(piece)
+
+    def commit(
+        self,
+        events: Sequence[Event] = (),
+        *,
+        finishes_step: bool = False,
+        also: Callable[[WriteBatch, int], None] = _nothing,
+    ) -> None:
+        """Commit all that is pending, then `events`, then the writes of `also` (which is given
+        the id of the last event), in order; the last chunk and `also` are one atomic commit.
+
+        Returns when that is known to be applied; only then `events` are shown. With
+        `finishes_step` a re-run begins here. Raises as `token` does.
+        """
+        for piece in filter(None, [self._joiner.flush()]):
+            self._show(piece)
+        with self._appending:
+            with self._changed:
+                self._check()
+                self._barrier = True
+                shown = len(self._pending)
+                for event in events:
+                    self._add(event)
+            try:
+                self._append_pending(shown, finishes_step=finishes_step, also=also)
+            finally:
+                with self._changed:
+                    self._barrier = False
+                    self._changed.notify_all()
+
+    def finish(self, event: Event, also: Callable[[WriteBatch, int], None]) -> None:
+        """Commit the terminal event, together with the writes of `also`; nothing follows it.
+
+        After the journal refused a chunk, only an `Error` can end the turn; the text of that
+        chunk is withdrawn. Raises as `token` does.
+        """
+        with self._appending:
+            with self._changed:
+                if not isinstance(event, Error):
+                    self._check()
+                refused, self._failure = self._failure, None
+                if refused is not None:
+                    self._pending.clear()
+                    self._pending_bytes = 0
+                    self._length = self._committed_length
+            withdrawn = [] if refused is None else [Rewind(self._confirmed, self._length)]
+            self.commit([*withdrawn, event], also=also)
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    # Reading: called by the threads of local readers.
+
+    def read(self, cursor: int, *, timeout_seconds: float) -> Read:
+        """The frames above `cursor`, waiting up to `timeout_seconds` for the first of them."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: cursor < self._base + len(self._feed) or self._stopped(),
+                timeout_seconds,
+            )
+            if self._stopped() and not self._ended:
+                return Read(b"", cursor, State.LOST)
+            if cursor < self._base:
+                return Read(b"", cursor, State.BEHIND)
+            start = cursor - self._base
+            end, size = start, 0
+            while end < len(self._feed) and size < READ_BYTES:
+                size += len(self._feed[end])
+                end += 1
+            frames = b"".join(self._feed[start:end])
+            return Read(frames, self._base + end if frames else cursor, State.OPEN)
+
+    # Inside.
+
+    def _stopped(self) -> bool:
+        return self._ended or self._closed or self._lease.lost
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        self._work.set()
+        self._urgent.set()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if not self._ended:
+            self._lease.remaining()
+
+    def _show(self, piece: str) -> None:
+        with self._changed:
+            while self._barrier or not self._room():
+                self._check()
+                self._changed.wait(0.1)
+            self._check()
+            pending = self._add(Token(piece))
+            self._feed.append(pending.frame)
+            self._feed_bytes += len(pending.frame)
+            self._changed.notify_all()
+            full = self._pending_bytes >= FLUSH_BYTES
+        self._work.set()
+        if full:
+            self._urgent.set()
+
+    def _room(self) -> bool:
+        inside_window = self._next_id <= highest_showable(self._confirmed, self._turn.window)
+        return inside_window and self._pending_bytes < PENDING_BYTES
+
+    def _add(self, event: Event) -> _Pending:
+        """Number an event and queue it for the journal. Called with the condition held."""
+        if isinstance(event, Token):
+            self._length += text.utf16_length(event.text)
+        elif isinstance(event, Rewind):
+            self._length = event.length
+        pending = _Pending(self._next_id, sse.encode(self._next_id, event), self._length)
+        self._next_id += 1
+        self._pending.append(pending)
+        self._pending_bytes += len(pending.frame)
+        return pending
+
+    def _flush_loop(self) -> None:
+        with logs.context(**self._fields), suppress(LeaseLost, TurnFailed):
+            while not self._stopped():
+                self._work.wait()
+                self._urgent.wait(self._flush_seconds)
+                with self._appending:
+                    with self._changed:
+                        shown = len(self._pending)
+                        if not shown:
+                            self._work.clear()
+                    if shown and not self._stopped():
+                        self._append_pending(shown, finishes_step=False, also=_nothing)
+
+    def _append_pending(
+        self, shown: int, *, finishes_step: bool, also: Callable[[WriteBatch, int], None]
+    ) -> None:
+        """Append what is pending now. The first `shown` of it are in the feed already."""
+        with self._changed:
+            pending, self._pending = self._pending, []
+            self._pending_bytes = 0
+            self._work.clear()
+            self._urgent.clear()
+        parts = _split(pending)
+        for part in parts[:-1]:
+            self._append(part, self._boundary, _nothing)
+            self._confirm(part, shown)
+            shown = max(0, shown - len(part))
+        part = parts[-1]
+        boundary = self._boundary
+        if finishes_step:
+            last, length = (
+                (part[-1].id, part[-1].length) if part else (self._confirmed, self._length)
+            )
+            boundary = Boundary(last, length, boundary.steps + 1)
+        self._append(part, boundary, also)
+        self._boundary = boundary
+        self._confirm(part, shown)
+
+    def _append(
+        self, part: list[_Pending], boundary: Boundary, also: Callable[[WriteBatch, int], None]
+    ) -> None:
+        last = part[-1].id if part else self._confirmed
+        chunk = Chunk(
+            index=self._index,
+            epoch=self._lease.holder.epoch,
+            nonce=self._lease.holder.nonce,
+            after=self._confirmed,
+            first=part[0].id if part else self._confirmed + 1,
+            last=last,
+            length=part[-1].length if part else self._committed_length,
+            boundary=boundary,
+            frames=b"".join([item.frame for item in part]),
+        )
+        try:
+            journal.append(
+                self._turn.key,
+                chunk,
+                self._lease,
+                self._turn.expire_at,
+                also=lambda batch: also(batch, last),
+            )
+        except AppendRefused as error:
+            logs.error("the journal refused a chunk", index=chunk.index, cause=error.cause)
+            self._failure = TurnFailed("journal_refused", "the journal refused a part of the turn")
+            raise self._failure from error
+        except InvariantBroken:
+            logs.error("invariant broken", index=chunk.index)
+            self._lease.lose("invariant broken")
+            raise LeaseLost from None
+
+    def _confirm(self, part: list[_Pending], shown: int) -> None:
+        """`part` is committed: show what waited for that, and drop what is no longer needed."""
+        with self._changed:
+            self._index += 1
+            if part:
+                self._confirmed = part[-1].id
+                self._committed_length = part[-1].length
+            for item in part[shown:]:
+                self._feed.append(item.frame)
+                self._feed_bytes += len(item.frame)
+            dropped = 0
+            while self._feed_bytes > FEED_BYTES and self._base + dropped < self._confirmed:
+                self._feed_bytes -= len(self._feed[dropped])
+                dropped += 1
+            del self._feed[:dropped]
+            self._base += dropped
+            self._changed.notify_all()
+
+
+def _split(pending: list[_Pending]) -> list[list[_Pending]]:
+    """Cut into parts of at most `CHUNK_BYTES`, each frame whole; at least one, maybe empty."""
+    parts: list[list[_Pending]] = [[]]
+    size = 0
+    for item in pending:
+        if parts[-1] and size + len(item.frame) > CHUNK_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(item)
+        size += len(item.frame)
+    return parts
