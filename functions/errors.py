@@ -148,7 +148,7 @@ class NewerSchema(Unavailable):
     retry_after_seconds = 10
 
 
-class LeaseLost(BaseException):  # noqa: N818 - control flow: an agent's `except Exception` must not swallow it
+class LeaseLost(BaseException):
     """This container no longer owns the turn: it writes nothing more and starts no step."""
 
 

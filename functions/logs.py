@@ -13,12 +13,16 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from firebase_functions import logger
 
+if TYPE_CHECKING:
+    from werkzeug.datastructures import Headers
+
 _fields: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
-    "log_fields", default={}
+    "log_fields", default=MappingProxyType({})
 )
 # The SDK's logger prints a line in two writes; two threads at once would tear both lines.
 _one_line_at_a_time = threading.Lock()
@@ -27,7 +31,7 @@ _TRACE = re.compile(r"([0-9a-f]{32})/|00-([0-9a-f]{32})-")
 TRACE_FIELD = "logging.googleapis.com/trace"
 
 
-def trace_id(headers: Mapping[str, str]) -> str | None:
+def trace_id(headers: Headers) -> str | None:
     """The request's trace (32 hex digits) from Google's or the W3C's header, if there is one."""
     for name in ("X-Cloud-Trace-Context", "traceparent"):
         match = _TRACE.match(headers.get(name, ""))

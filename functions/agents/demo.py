@@ -74,7 +74,7 @@ def _speak(emit: Emit, words: Iterator[str], rate: float) -> int:
     """Emit at an even rate, whatever each emission takes. Returns how many were emitted."""
     begun = time.monotonic()
     said = 0
-    for said, word in enumerate(words, start=1):  # noqa: B007 - the count is the result
+    for said, word in enumerate(words, start=1):
         emit(word)
         time.sleep(max(0.0, begun + said / rate - time.monotonic()))
     return said

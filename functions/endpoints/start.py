@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from flask import Request, Response
 
 from functions.endpoints import front, requests, streaming
 from functions.endpoints.service import Service
-from functions.identity.caller import identify
 from functions.turns import admission
 
 
@@ -14,20 +15,15 @@ def start_turn(request: Request, service: Service) -> Response:
     """Create the turn named by `X-Stream-Turn-Id`, or attach to it, and stream it."""
 
     def handle(request: Request) -> Response:
-        turn_id, cursor = requests.turn_id(request), requests.cursor(request)
-        asked = requests.turn_request(request)
-
-        def admit() -> admission.Admitted:
-            caller = identify(request.headers, service.settings)
-            return admission.start(
-                caller.owner_of(turn_id),
-                turn_id,
-                asked,
-                cursor,
-                owners=service.owners,
-                settings=service.settings,
-            )
-
-        return streaming.respond(service.slots, admit)
+        turn_id = requests.turn_id(request)
+        admit = partial(
+            admission.start,
+            turn_id=turn_id,
+            cursor=requests.cursor(request),
+            request=requests.turn_request(request),
+            owners=service.owners,
+            settings=service.settings,
+        )
+        return streaming.respond(request, service, turn_id, admit)
 
     return front.serve(request, service.settings, methods=("POST",), handler=handle)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flask import Response
+from flask import Request, Response
 
-from functions.endpoints.slots import Slots
+from functions.endpoints.service import Service
+from functions.identity.caller import identify
 from functions.turns.admission import Admitted, AtEnd
 
 HEADERS = {
@@ -17,14 +18,18 @@ HEADERS = {
 }
 
 
-def respond(slots: Slots, admit: Callable[[], Admitted]) -> Response:
-    """Take a slot, admit the caller, stream. The slot is given back when the response closes.
+def respond(
+    request: Request, service: Service, turn_id: str, admit: Callable[[str], Admitted]
+) -> Response:
+    """Take a slot, identify the caller, admit the owner of `turn_id`, stream.
 
-    Raises AtCapacity, before `admit` is called, and what `admit` raises.
+    The slot is given back when the response closes. Raises AtCapacity before a token is used up,
+    then what `identify` and `admit` raise.
     """
-    release = slots.take()
+    release = service.slots.take()
     try:
-        admitted = admit()
+        caller = identify(request.headers, service.settings)
+        admitted = admit(caller.owner_of(turn_id))
     except BaseException:
         release()
         raise

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from functions.errors import NotConfigured
 from functions.identity import local_app_check
 from functions.settings import Settings
+
+if TYPE_CHECKING:
+    from werkzeug.datastructures import Headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Caller:
         return f"app:{self.app_id}:{turn_id}"
 
 
-def identify(headers: Mapping[str, str], settings: Settings) -> Caller:
+def identify(headers: Headers, settings: Settings) -> Caller:
     """The caller, whose App Check token is used up by this call.
 
     Raises AppCheckFailed, StorageUnavailable, or NotConfigured outside the Emulator Suite.

@@ -51,7 +51,7 @@ def parse(token: str, *, project: str, now: datetime) -> LocalToken:
     if not token:
         raise AppCheckFailed("X-Firebase-AppCheck is missing")
     parts = token.split(".")
-    if len(token) > MAX_TOKEN_CHARS or len(parts) != 3 or parts[2]:  # noqa: PLR2004 - JWT parts
+    if len(token) > MAX_TOKEN_CHARS or len(parts) != 3 or parts[2]:
         raise AppCheckFailed("the App Check token is not one of the local stand-in")
     header, claims = _json(parts[0]), _json(parts[1])
     if header.get("alg") != "none":

@@ -117,7 +117,8 @@ class AppendRefused(Exception):
 
 def events(key: str) -> CollectionReference:
     """The collection of a turn's chunks."""
-    return record.reference(key).collection(firestore.EVENTS)
+    collection: CollectionReference = record.reference(key).collection(firestore.EVENTS)
+    return collection
 
 
 def document(key: str, index: int) -> DocumentReference:
@@ -149,11 +150,11 @@ def page(key: str, cursor: int, *, within_seconds: float = firestore.READ_SECOND
         size = 0
         stream = query.stream(retry=None, timeout=timeout)
         for snapshot in stream:
-            chunk = Chunk.from_fields(snapshot.to_dict())
+            chunk = Chunk.from_fields(snapshot.to_dict() or {})
             chunks.append(chunk)
             size += len(chunk.frames)
             if size >= PAGE_BYTES:
-                stream.close()
+                stream.close()  # type: ignore[no-untyped-call]  # the SDK forgot it
                 return Page(chunks, more=True)
         return Page(chunks, more=len(chunks) == PAGE_CHUNKS)
 
@@ -167,7 +168,7 @@ def tail(key: str, *, within_seconds: float = firestore.READ_SECONDS) -> Chunk |
         lambda timeout: list(query.stream(retry=None, timeout=timeout)),
         within_seconds=within_seconds,
     )
-    return Chunk.from_fields(found[0].to_dict()) if found else None
+    return Chunk.from_fields(found[0].to_dict() or {}) if found else None
 
 
 def chunk_at(

@@ -16,7 +16,7 @@ from functions.turns.lease import Holder
 from functions.turns.numbering import WINDOW
 
 if TYPE_CHECKING:
-    from google.cloud.firestore import DocumentReference, DocumentSnapshot
+    from google.cloud.firestore import DocumentReference
 
 SCHEMA = 1
 """Documents of a higher schema are left alone: a newer version of this package wrote them."""
@@ -143,7 +143,7 @@ def from_fields(
 
 def load(key: str, *, within_seconds: float = firestore.READ_SECONDS) -> Record | None:
     """The turn, or None if there is none. Raises StorageUnavailable, NewerSchema."""
-    snapshot: DocumentSnapshot = firestore.read(
+    snapshot = firestore.read(
         lambda timeout: reference(key).get(retry=None, timeout=timeout),
         within_seconds=within_seconds,
     )

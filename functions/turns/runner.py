@@ -10,7 +10,8 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from functions import logs
 from functions.errors import Gone, LeaseLost, StorageUnavailable, TurnFailed
@@ -22,6 +23,9 @@ from functions.turns.record import Record
 from functions.turns.takeover import Taken
 from functions.turns.writer import Writer
 from functions.wire.events import Done, Error, Event
+
+if TYPE_CHECKING:
+    from google.cloud.firestore import DocumentReference, WriteBatch
 
 
 class Owners:
@@ -126,7 +130,7 @@ class Owner:
     def run(self, taken: Taken) -> None:
         """Run the agent to the turn's terminal event, or until the lease is lost."""
         writer = self.writer
-        assert writer is not None  # noqa: S101 - begin() came first; tells the type checker
+        assert writer is not None
         renewal = Renewal(record.reference(taken.turn.key), taken.lease, taken.turn.updated_at)
         renewal.start()
         writer.start()
@@ -171,14 +175,16 @@ class Owner:
         turn = record.reference(taken.turn.key)
         for _attempt in range(2):
             status = record.ERROR if isinstance(event, Error) else record.DONE
-            fields = {"status": status}
             try:
-                writer.finish(
-                    event, also=lambda batch, _last, fields=fields: batch.update(turn, fields)
-                )
+                writer.finish(event, also=partial(_set_status, turn, status))
             except TurnFailed as refused:
                 event = self._failure(refused.code, refused.message)
             else:
                 logs.info("turn ended", status=status)
                 return
         taken.lease.lose("the journal refuses the terminal event")
+
+
+def _set_status(turn: DocumentReference, status: str, batch: WriteBatch, _last: int) -> None:
+    """Release the lease: only a running turn has one."""
+    batch.update(turn, {"status": status})

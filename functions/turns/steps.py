@@ -10,11 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from functions import firestore
 from functions.errors import Gone, TurnFailed
 from functions.turns import record
+
+if TYPE_CHECKING:
+    from google.cloud.firestore import CollectionReference, DocumentReference
 
 OK, FAILED = "ok", "error"
 
@@ -85,9 +88,10 @@ def to_json(position: int, value: Any) -> str:
     return text
 
 
-def document(key: str, position: int) -> Any:
+def document(key: str, position: int) -> DocumentReference:
     """The document of the step at a position."""
-    return record.reference(key).collection(firestore.STEPS).document(f"{position:06d}")
+    steps: CollectionReference = record.reference(key).collection(firestore.STEPS)
+    return steps.document(f"{position:06d}")
 
 
 def load_finished(key: str, count: int) -> dict[int, Step]:

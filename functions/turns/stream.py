@@ -101,7 +101,7 @@ class Stream:
     def _next_page(self) -> bytes:
         """Give the page at hand; read the next one when there are more."""
         replay, self._replay = self._replay, None
-        assert replay is not None  # noqa: S101 - checked by the caller; tells the type checker
+        assert replay is not None
         if not replay.chunks and replay.more:
             try:
                 replay = journal.page(self._key, self._cursor, within_seconds=self._heartbeat / 2)

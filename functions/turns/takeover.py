@@ -113,7 +113,7 @@ def epoch_chunk(tail: Chunk | None, holder: Holder, window: int) -> Chunk:
 
 
 def _require_whole(turn: Record, tail: Chunk | None) -> None:
-    """Refuse to run a turn again whose beginning is deleted: it would have all its effects twice."""
+    """Refuse to run a turn again whose beginning is deleted: its effects would repeat."""
     first_is_there = tail is not None and (
         tail.index == 0 or journal.chunk_at(turn.key, 0) is not None
     )

@@ -281,10 +281,8 @@ class Writer:
         part = parts[-1]
         boundary = self._boundary
         if finishes_step:
-            last, length = (
-                (part[-1].id, part[-1].length) if part else (self._confirmed, self._length)
-            )
-            boundary = Boundary(last, length, boundary.steps + 1)
+            end = part[-1].id if part else self._confirmed
+            boundary = Boundary(end, self._length, boundary.steps + 1)
         self._append(part, boundary, also)
         self._boundary = boundary
         self._confirm(part, shown)

@@ -1,6 +1,6 @@
-"""The SSE form of an event, and back.
+r"""The SSE form of an event, and back.
 
-A frame is `id: N\\nevent: TYPE\\ndata: JSON\\n\\n`, all ASCII, its data one line: JSON is written
+A frame is `id: N\nevent: TYPE\ndata: JSON\n\n`, all ASCII, its data one line: JSON is written
 with every non-ASCII and control character escaped, so no text an agent or a tool produces can end
 a line, forge a field or open a frame (HTML Standard, section 9.2 "Server-sent events").
 """

@@ -1,0 +1,70 @@
+"""Calls of a client: a fresh App Check token each, a turn id, a cursor."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import Any
+
+from dev import token
+from dev.project import LOCAL_PROJECT
+from functions.wire import sse
+from functions.wire.fold import Fold, fold
+from tests.support.server import FunctionServer
+from tests.support.sse import RawStream
+
+
+def app_check(app: str = token.APP, *, project: str = LOCAL_PROJECT, ttl: int = 300) -> str:
+    """A fresh token of the local App Check stand-in."""
+    return token.encode(token.claims(project, app, ttl, time.time()))
+
+
+def new_turn_id() -> str:
+    """What a client chooses: a UUID."""
+    return str(uuid.uuid4())
+
+
+def headers(turn_id: str, cursor: int | None = None, **more: str) -> dict[str, str]:
+    """The headers of one attempt."""
+    given = {"X-Firebase-AppCheck": app_check(), "X-Stream-Turn-Id": turn_id}
+    if cursor is not None:
+        given["Last-Event-ID"] = str(cursor)
+    return {**given, **{name.replace("_", "-"): value for name, value in more.items()}}
+
+
+def start(
+    server: FunctionServer | str, turn_id: str, script: list[list[Any]], cursor: int | None = None
+) -> RawStream:
+    """POST a script to `start_turn`."""
+    body = json.dumps({"prompt": json.dumps(script)}).encode()
+    url = server if isinstance(server, str) else server.url
+    given = headers(turn_id, cursor, Content_Type="application/json")
+    return RawStream(url, "POST", given, body)
+
+
+def resume(
+    server: FunctionServer | str, turn_id: str, cursor: int | None = None, method: str = "GET"
+) -> RawStream:
+    """Resume a turn from a cursor on."""
+    url = server if isinstance(server, str) else server.url
+    return RawStream(url, method, headers(turn_id, cursor))
+
+
+def folded(*streams: RawStream, into: Fold | None = None) -> Fold:
+    """What a client that read these streams one after the other holds."""
+    state = into or Fold()
+    for stream in streams:
+        whole = stream.body[: len(stream.body) - len(stream.rest)]
+        fold(sse.decode(whole.replace(sse.PING, b"")), state)
+    return state
+
+
+def error_of(stream: RawStream) -> dict[str, Any]:
+    """The error of a JSON answer; AssertionError if its form is another."""
+    assert stream.headers["content-type"] == "application/json", stream.headers
+    stream.read_to_end()
+    body = json.loads(stream.body)
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message", "correlationId"}
+    return dict(body["error"])

@@ -1,0 +1,58 @@
+"""The official Firestore emulator as a process of the test session."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], *, seconds: float) -> None:
+    """Wait until `process` listens. Raises RuntimeError when it ends or takes longer."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise RuntimeError(f"the process ended with {process.returncode}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"nothing listens on port {port} after {seconds} s")
+
+
+class Emulator:
+    """A context manager; `address` is what FIRESTORE_EMULATOR_HOST is set to."""
+
+    def __init__(self, java: Path, jar: Path) -> None:
+        self._command = [str(java), "-jar", str(jar)]
+        self._port = free_port()
+        self.address = f"127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        self._log = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [*self._command, "--host", "127.0.0.1", "--port", str(self._port)],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        wait_for_port(self._port, self._process, seconds=60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()

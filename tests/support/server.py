@@ -1,0 +1,116 @@
+"""One deployed function as a real functions-framework process, to be killed and frozen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from tests.support.emulator import free_port, wait_for_port
+
+ROOT = Path(__file__).parents[2]
+APP = ROOT / "tests" / "support" / "app.py"
+
+
+class FunctionServer:
+    """A context manager. Its processes form one group: killed and frozen together.
+
+    `environ` may name another `SOURCE` than the scripted agent's.
+    """
+
+    def __init__(
+        self, target: str, storage: str, project: str, environ: Mapping[str, str]
+    ) -> None:
+        self._source = environ.get("SOURCE", str(APP))
+        self._target = target
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}/"
+        self._environ = {
+            **{k: v for k, v in os.environ.items() if k not in {"THREADS", "K_SERVICE"}},
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "FIRESTORE_EMULATOR_HOST": storage,
+            "GCLOUD_PROJECT": project,
+            "FUNCTIONS_EMULATOR": "true",
+            "THREADS": "40",
+            "LEASE_SECONDS": "1",
+            "FLUSH_SECONDS": "0.1",
+            "ALLOWED_ORIGINS": "http://127.0.0.1:5000",
+            **environ,
+        }
+
+    def __enter__(self) -> Self:
+        self._log = tempfile.TemporaryFile()
+        command = ["--target", self._target, "--source", self._source, "--port", str(self._port)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "functions_framework", *command, "--host", "127.0.0.1"],
+            env=self._environ,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            wait_for_port(self._port, self._process, seconds=30)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}\n{self.output()}") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._log.close()
+
+    def kill(self) -> float:
+        """SIGKILL, as the platform does to a container; the moment it was sent."""
+        at = time.monotonic()
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        return at
+
+    def terminate(self) -> None:
+        """SIGTERM to the server's first process, as the platform does before SIGKILL."""
+        self._process.terminate()
+
+    def freeze(self) -> None:
+        """SIGSTOP: the container gets no CPU."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def output(self) -> str:
+        """All it printed so far."""
+        self._log.seek(0)
+        return self._log.read().decode()
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """Its structured log lines so far; AssertionError for a line that is not one."""
+        lines = []
+        for line in self.output().splitlines():
+            try:
+                lines.append(json.loads(line))
+            except ValueError as error:
+                raise AssertionError(f"not a structured log line: {line!r}") from error
+        return lines
+
+    def memory_bytes(self) -> int:
+        """Resident memory of all its processes."""
+        total = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(") ")[2].split()
+                if int(fields[2]) == self._process.pid:  # its process group
+                    total += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+        return total
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
