@@ -44,6 +44,8 @@ def _connect(monkeypatch: pytest.MonkeyPatch, address: str) -> Iterator[None]:
     monkeypatch.setenv("THREADS", "16")
     monkeypatch.setattr(firestore, "_client", None)
     settings.settings.cache_clear()
+    # The first call of a process takes a second; leases in tests are not longer than that.
+    firestore.client().collection("warm").document("up").set({})
     yield
     if firestore._client is not None:
         firestore._client.close()

@@ -180,12 +180,16 @@ class RawStream:
         with self._changed:
             return self._ending
 
-    def longest_silence(self) -> float:
-        """Return the longest time without a byte of body, from `sent` to the end (or to now)."""
+    def longest_silence(self, *, after_first_byte: bool = False) -> float:
+        """Return the longest time without a byte of body, from `sent` to the end (or to now).
+
+        `after_first_byte` leaves out the wait for the answer, a cold start included.
+        """
         with self._changed:
             end = self._ended or time.monotonic()
             times = [self.sent, *(at for at, _ in self._arrivals), end]
-        return max(later - earlier for earlier, later in itertools.pairwise(times))
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        return max(gaps[1:] if after_first_byte else gaps)
 
     def frames(self) -> list[Frame | Ping]:
         """Return the whole frames and pings so far; AssertionError if anything else came."""

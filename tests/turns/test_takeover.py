@@ -1,0 +1,275 @@
+"""Taking the lease (T1): one winner, whatever the answers; a live lease is never taken."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from functions import firestore
+from functions.errors import Gone, LeaseLost, StorageUnavailable
+from functions.turns import journal, record, takeover
+from functions.turns.lease import MARGIN_SECONDS, Lease, Renewal
+from functions.turns.record import Record, Request
+from functions.turns.takeover import Taken
+from functions.wire import sse
+from functions.wire.events import Done
+from tests.support.firestore_proxy import Answer, DropAnswer, FirestoreProxy, Hang, touches
+from tests.turns.conftest import Create, settings
+from tests.turns.test_append import append, chunk, stored
+
+pytestmark = pytest.mark.emulator
+
+TURN = touches(r"turns/[^/]+$")
+EVENTS = touches(r"turns/[^/]+/events/\d+$")
+
+
+def wait_until(reached: Callable[[], bool], seconds: float = 5) -> None:
+    """Wait until `reached()`."""
+    until = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < until, "took too long"
+        time.sleep(0.01)
+
+
+def load(taken: Taken) -> Record:
+    """The turn as it is stored now."""
+    turn = record.load(taken.turn.key)
+    assert turn is not None
+    return turn
+
+
+def lapsed(taken: Taken) -> Record:
+    """The turn, read once its lease has lapsed."""
+    wait_until(lambda: load(taken).lapsed)
+    return load(taken)
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_lease_lapses_after_its_time_and_a_margin(create: Create) -> None:
+    """By the server's clock, and not before."""
+    taken = create()
+    turn = load(taken)
+    assert not turn.lapsed
+    assert 0 < turn.lapses_in <= 1 + MARGIN_SECONDS
+    time.sleep(turn.lapses_in - 0.1)
+    assert not load(taken).lapsed
+    wait_until(lambda: load(taken).lapsed, 1)
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("count", [2, 10])
+def test_of_takers_in_one_instant_one_wins(create: Create, count: int) -> None:
+    """The others come away empty-handed; there is one new epoch."""
+    taken = create()
+    append(taken, chunk(taken, 0))
+    turn = lapsed(taken)
+    barrier = threading.Barrier(count)
+    outcomes: list[Taken | None] = []
+
+    def attempt() -> None:
+        barrier.wait()
+        outcomes.append(takeover.take_over(turn, settings=settings()))
+
+    threads = [threading.Thread(target=attempt) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    winners = [outcome for outcome in outcomes if outcome is not None]
+    assert (len(outcomes), len(winners)) == (count, 1)
+    assert winners[0].turn.holder.epoch == load(taken).holder.epoch == 2
+    assert [one.epoch for one in stored(taken)] == [1, 2]
+
+
+@pytest.mark.usefixtures("storage")
+def test_the_epoch_chunk_rewinds_and_numbers_above_everything_shown(create: Create) -> None:
+    """It begins with the rewind, at last committed + W + 1 (N3)."""
+    taken = create()
+    append(taken, chunk(taken, 0), chunk(taken, 1))
+    won = takeover.take_over(lapsed(taken), settings=settings())
+    assert won is not None
+    assert won.begins is not None
+    assert (won.begins.index, won.begins.after, won.begins.first) == (2, 2, 10_003)
+    frame = next(sse.decode(won.begins.frames))
+    assert (frame.id, frame.type, frame.data) == (10_003, "rewind", {"to": 0, "length": 0})
+
+
+@pytest.mark.usefixtures("storage")
+def test_the_old_owner_fails_at_its_next_append(create: Create) -> None:
+    """From the takeover's commit on, though its own clock gave it more time."""
+    taken = create()
+    zombie = Lease(taken.lease.holder, sent_at=time.monotonic() + 60)
+    append(taken, chunk(taken, 0))
+    assert takeover.take_over(lapsed(taken), settings=settings()) is not None
+    with pytest.raises(LeaseLost):
+        journal.append(taken.turn.key, chunk(taken, 1), zombie, taken.turn.expire_at)
+    assert zombie.lost
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_renewal_between_reading_and_taking_saves_the_lease(create: Create) -> None:
+    """The precondition: the turn's document is unchanged since it was read as lapsed."""
+    taken = create()
+    turn = lapsed(taken)
+    record.reference(turn.key).update({"lease.beat": 7})
+    assert takeover.take_over(turn, settings=settings()) is None
+    assert load(taken).holder.epoch == 1
+    assert stored(taken) == []
+
+
+@pytest.mark.usefixtures("storage")
+def test_an_append_between_reading_and_taking_saves_the_turn(create: Create) -> None:
+    """The tail moved after the taker found it: its create fails."""
+    taken = create()
+    turn = lapsed(taken)
+    tail = journal.tail(turn.key)
+    real = journal.tail
+    append(Taken(taken.turn, Lease(taken.lease.holder, sent_at=time.monotonic()), None), chunk(taken, 0))
+    try:
+        journal.tail = lambda _key: tail  # type: ignore[assignment]  # a read of a moment ago
+        assert takeover.take_over(turn, settings=settings()) is None
+    finally:
+        journal.tail = real
+    assert [one.epoch for one in stored(taken)] == [1]
+
+
+@pytest.mark.parametrize("status", ["UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "UNKNOWN"])
+def test_a_takeover_whose_answer_is_lost_is_recognised(
+    faulty_storage: FirestoreProxy, create: Create, status: str
+) -> None:
+    """Own nonce is success: no owner follows itself for a lease."""
+    taken = create()
+    turn = lapsed(taken)
+    faulty_storage.inject("Commit", DropAnswer(status), when=EVENTS, times=1)
+    won = takeover.take_over(turn, settings=settings())
+    assert won is not None
+    assert [one.epoch for one in stored(taken)] == [2]
+    renewal = Renewal(record.reference(turn.key), won.lease, won.turn.updated_at)
+    renewal.start()
+    time.sleep(1.5)
+    assert not won.lease.lost
+    renewal.stop()
+
+
+@pytest.mark.parametrize("status", ["UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED"])
+def test_a_creation_whose_answer_is_lost_is_recognised(
+    faulty_storage: FirestoreProxy, status: str
+) -> None:
+    """The creator owns the turn it created; the same start again does not."""
+    faulty_storage.inject("Commit", DropAnswer(status), when=TURN, times=1)
+    owner, turn_id = str(uuid.uuid4()), str(uuid.uuid4())
+
+    def create() -> Taken | None:
+        request = Request("hello", None)
+        return takeover.create(owner, turn_id, request, agent_version="1", settings=settings())
+
+    taken = create()
+    assert taken is not None
+    assert load(taken).holder.nonce == taken.lease.holder.nonce
+    assert create() is None
+
+
+def test_a_creation_that_storage_never_answers_is_unavailable(
+    faulty_storage: FirestoreProxy,
+) -> None:
+    """Within a bounded time; the caller says 503."""
+    faulty_storage.inject("Commit", Answer("UNAVAILABLE"), when=TURN)
+    faulty_storage.inject("BatchGetDocuments", Answer("UNAVAILABLE"))
+    began = time.monotonic()
+    with pytest.raises(StorageUnavailable):
+        takeover.create("o", str(uuid.uuid4()), Request("x", None), agent_version="1", settings=settings())
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_terminal_tail_under_a_running_status_is_repaired(create: Create) -> None:
+    """The status is put right; nothing is appended."""
+    taken = create()
+    append(taken, chunk(taken, 0, frames=sse.encode(1, Done("stop"))))  # type: ignore[arg-type]
+    assert takeover.take_over(lapsed(taken), settings=settings()) is None
+    assert load(taken).status == record.DONE
+    assert len(stored(taken)) == 1
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_turn_whose_first_chunk_is_gone_is_never_run_again(create: Create) -> None:
+    """TTL deletes in any order; running it again would repeat its effects."""
+    taken = create()
+    append(taken, chunk(taken, 0), chunk(taken, 1))
+    journal.document(taken.turn.key, 0).delete()
+    with pytest.raises(Gone):
+        takeover.take_over(lapsed(taken), settings=settings())
+
+
+def test_a_renewal_that_hangs_loses_the_lease_in_time(
+    faulty_storage: FirestoreProxy, create: Create
+) -> None:
+    """The owner stops before anybody else may take the lease (L2)."""
+    taken = create()
+    lost_at: list[float] = []
+    taken.lease.on_lost = lambda: lost_at.append(time.monotonic())
+    rule = faulty_storage.inject("Commit", Hang(), when=TURN)
+    renewal = Renewal(record.reference(taken.turn.key), taken.lease, taken.turn.updated_at)
+    began = time.monotonic()
+    renewal.start()
+    wait_until(lambda: taken.lease.lost, 3)
+    assert lost_at[0] - began < 1.1
+    faulty_storage.remove(rule)
+    assert not load(taken).lapsed
+    with pytest.raises(LeaseLost):
+        append(taken, chunk(taken, 0))
+
+
+@pytest.mark.parametrize("status", ["ABORTED", "UNAVAILABLE"])
+@pytest.mark.parametrize("fault", [Answer, DropAnswer])
+def test_renewals_survive_answers_that_are_lost_or_refused(
+    faulty_storage: FirestoreProxy,
+    create: Create,
+    fault: Callable[[str], Answer | DropAnswer],
+    status: str,
+) -> None:
+    """Every second renewal goes wrong for three leases, and the lease is kept."""
+    taken = create()
+    for skip in (0, 1, 2):
+        faulty_storage.inject("Commit", fault(status), when=TURN, times=1, after=2 * skip)
+    renewal = Renewal(record.reference(taken.turn.key), taken.lease, taken.turn.updated_at)
+    renewal.start()
+    time.sleep(3)
+    assert not taken.lease.lost
+    assert not load(taken).lapsed
+    renewal.stop()
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("change", ["another epoch", "deleted"])
+def test_a_renewal_finds_out_that_the_turn_is_not_ours_any_more(create: Create, change: str) -> None:
+    """A failed precondition means: read again."""
+    taken = create()
+    reference = record.reference(taken.turn.key)
+    renewal = Renewal(reference, taken.lease, taken.turn.updated_at)
+    renewal.start()
+    if change == "deleted":
+        reference.delete()
+    else:
+        reference.update({"lease": taken.lease.holder.next(1).to_fields()})
+    wait_until(lambda: taken.lease.lost, 0.9)
+
+
+@pytest.mark.usefixtures("storage")
+def test_the_turn_document_is_written_once_for_each_renewal(create: Create) -> None:
+    """Firestore sustains about one write a second on a document; a lease of 9 s takes a third."""
+    taken = create(lease_seconds=3)
+    renewal = Renewal(record.reference(taken.turn.key), taken.lease, taken.turn.updated_at)
+    renewal.start()
+    time.sleep(3.3)
+    renewal.stop()
+    assert 2 <= load(taken).holder.beat <= 3
+
+
+def test_unknown_errors_are_unclear() -> None:
+    """An answer nobody thought of is read back, never taken for a yes or a no."""
+    assert firestore.classify(RuntimeError("?")) is firestore.Kind.UNCLEAR
