@@ -1,0 +1,218 @@
+"""The Emulator Suite as `make dev` and the tests start it, with a project of a few lines."""
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dev import launch, processes, suite
+from dev.project import EMULATORS, FIREBASE_TOOLS, ROOT, read
+
+_MAIN = """
+import json, os
+from firebase_functions import https_fn
+from functions import word
+
+def answer(request):
+    settings = {name: os.environ.get(name) for name in ("ALL", "PROJECT", "TEST", "MACHINE")}
+    return https_fn.Response(json.dumps({"word": word.WORD, **settings}))
+
+@https_fn.on_request()
+def start_turn(request):
+    return answer(request)
+
+@https_fn.on_request()
+def resume_turn(request):
+    return answer(request)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a folder that holds a tiny project in place of ours, with our set-up and tooling."""
+    root = tmp_path / "project"
+    shutil.copytree(ROOT / "dev", root / "dev", ignore=shutil.ignore_patterns("node_modules"))
+    (root / "dev" / "firebase-tools" / "node_modules").symlink_to(FIREBASE_TOOLS / "node_modules")
+    (root / "venv").symlink_to(ROOT / "venv")
+    for name in ("Makefile", "firebase.json", "firestore.rules", "requirements.txt"):
+        shutil.copy(ROOT / name, root)
+    (root / "public").mkdir()
+    (root / "public" / "index.html").write_text("a page")
+    (root / "functions").mkdir()
+    (root / "functions" / "word.py").write_text("WORD = 'first'\n")
+    (root / "main.py").write_text(_MAIN)
+    (root / ".env").write_text("ALL=of all\nPROJECT=of all\nTEST=of all\n")
+    (root / ".env.demo-agent-turns").write_text("PROJECT=of the project\nTEST=of the project\n")
+    (root / ".env.local").write_text("MACHINE=of this machine\n")
+    return root
+
+
+def get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=60) as response:
+        body: bytes = response.read()
+    return body
+
+
+def eventually(reached: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.1)
+
+
+def test_the_generated_configuration_differs_in_places_and_ports_only(tmp_path: Path) -> None:
+    ours = read().config
+    ports = suite.choose_ports()
+    made = suite.config_on(ours, folder=tmp_path, root=ROOT, ports=ports)
+    assert (tmp_path / made["functions"]["source"]).resolve() == ROOT
+    assert made["functions"]["ignore"] == ours["functions"]["ignore"]
+    assert made["functions"]["runtime"] == ours["functions"]["runtime"]
+    assert Path(made["firestore"]["rules"]) == ROOT / "firestore.rules"
+    assert {made["emulators"][name]["port"] for name in EMULATORS} <= set(ports.values())
+    assert len(set(ports.values())) == len(ports)
+
+
+@pytest.mark.e2e
+@pytest.mark.emulator
+def test_a_suite_serves_reloads_and_leaves_nothing(project: Path) -> None:
+    odd = 'a "quoted" \\ word, a # and a\nnewline'
+    with suite.running(project, settings={"TEST": odd}) as running:
+        assert json.loads(get(running.function("start_turn"))) == {
+            "word": "first",
+            "ALL": "of all",
+            "PROJECT": "of the project",
+            "TEST": odd,
+            "MACHINE": None,
+        }
+        assert get(running.hosting) == b"a page"
+
+        # The rules are loaded: a client, who has no credentials, gets no document.
+        documents = f"http://{running.host('firestore')}/v1/projects/{running.project}/databases/(default)/documents"
+        for path in ("turns/a", "turns/a/events/0", "sessions/a", "app_check_tokens/a", "other/a"):
+            with pytest.raises(urllib.error.HTTPError) as refusal:
+                get(f"{documents}/{path}")
+            refusal.value.close()
+            assert refusal.value.code == 403
+
+        # An edit takes effect.
+        (project / "functions" / "word.py").write_text("WORD = 'second'\n")
+        eventually(lambda: b"second" in get(running.function("start_turn")), 20)
+
+        # A file that is not deployed starts no reload.
+        loads = running.log.read_text().count("Loaded functions definitions")
+        (project / "dev" / "setup.py").touch()
+        (project / "public" / "index.html").write_text("another page")
+        time.sleep(3)
+        assert running.log.read_text().count("Loaded functions definitions") == loads
+
+        assert processes.marked(running.mark)
+    assert processes.marked(running.mark) == []
+    assert not running.log.parent.exists()
+
+
+@pytest.mark.e2e
+@pytest.mark.emulator
+def test_functions_that_do_not_load_end_the_suite_with_their_error(project: Path) -> None:
+    (project / "main.py").write_text("import a_module_that_is_not_there\n")
+    with (
+        pytest.raises(RuntimeError, match="a_module_that_is_not_there"),
+        suite.running(project, ready_seconds=60),
+    ):
+        pytest.fail("it got ready")
+
+
+@pytest.mark.e2e
+@pytest.mark.emulator
+def test_a_killed_test_run_leaves_no_process(project: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from dev import suite\n"
+        "with suite.running(Path(sys.argv[1])) as running:\n"
+        "    print(running.mark, flush=True); time.sleep(300)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(project)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as run:
+        assert run.stdout is not None
+        mark = run.stdout.readline().strip()
+        assert len(processes.marked(mark)) > 3
+        run.send_signal(signal.SIGKILL)
+    eventually(lambda: processes.marked(mark) == [], 15)
+
+
+@pytest.fixture
+def terminal(project: Path) -> Iterator[tuple[int, str]]:
+    """Run `make dev` in a terminal of its own; give its descriptor, and a mark of the run."""
+    config = read(project).config
+    for name, port in suite.choose_ports().items():
+        if name in EMULATORS:
+            config["emulators"][name]["port"] = port
+    (project / "firebase.json").write_text(json.dumps(config))
+    run = uuid.uuid4().hex
+    pid, descriptor = pty.fork()
+    if pid == 0:
+        os.chdir(project)
+        os.environ["AGENT_TURNS_TEST"] = run
+        os.execlp("make", "make", f"PYTHON={sys.executable}", "dev")
+    yield descriptor, run
+    for each in processes.carrying("AGENT_TURNS_TEST", run):
+        os.kill(each, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def read_until(descriptor: int, pattern: str, seconds: float) -> str:
+    words = ""
+    deadline = time.monotonic() + seconds
+    while not re.search(pattern, words):
+        assert time.monotonic() < deadline, words
+        if select.select([descriptor], [], [], 0.2)[0]:
+            words += os.read(descriptor, 65536).decode(errors="replace")
+    return words
+
+
+@pytest.mark.e2e
+@pytest.mark.emulator
+@pytest.mark.parametrize("end", ["Ctrl-C", "closing the terminal"])
+def test_make_dev_prints_lines_that_work_and_ends_without_a_trace(
+    project: Path, terminal: tuple[int, str], end: str
+) -> None:
+    descriptor, run = terminal
+    words = read_until(descriptor, "Ctrl-C here ends everything", 90)
+    lines = re.findall(r"^ +(curl .*?)\r?$", words, re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        answer = subprocess.run(
+            ["bash", "-c", line], cwd=project, capture_output=True, check=True, timeout=60
+        )
+        assert json.loads(answer.stdout)["word"] == "first"
+    if end == "Ctrl-C":
+        os.write(descriptor, b"\x03")
+    else:
+        os.close(descriptor)
+    eventually(lambda: processes.carrying("AGENT_TURNS_TEST", run) == [], 20)
+
+
+def test_the_lines_to_paste_name_one_turn_and_a_fresh_token_each() -> None:
+    lines = [line for line in launch.lines_to_paste(5001, "a-turn").splitlines() if "curl" in line]
+    assert len(lines) == 2
+    for line in lines:
+        assert "$(python3 -m dev.token)" in line
+        assert "'X-Stream-Turn-Id: a-turn'" in line
+    assert "/start_turn " in lines[0]
+    assert "/resume_turn " in lines[1]
+    assert "Last-Event-ID: 20" in lines[1]
