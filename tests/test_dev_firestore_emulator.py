@@ -111,6 +111,7 @@ def test_a_variable_that_names_no_jar_is_a_plain_problem(
 
 
 @pytest.mark.emulator
+@pytest.mark.usefixtures("firestore_emulator")
 def test_java_runs_a_jar_through_its_shim_whatever_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

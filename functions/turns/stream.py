@@ -111,7 +111,13 @@ class Stream:
                 return b""
         if replay.more and replay.chunks:
             self._replay = Page([], more=True)
-        return b"".join([self._give(chunk) for chunk in replay.chunks])
+        given: list[bytes] = []
+        for chunk in replay.chunks:
+            if given and not continues(self._cursor, chunk.after):
+                self._replay = Page([chunk], more=False)  # what came before the hole goes out first
+                break
+            given.append(self._give(chunk))
+        return b"".join(given)
 
     def _give(self, chunk: Chunk) -> bytes:
         """The bytes of a chunk that the reader has not had; moves the cursor past it."""

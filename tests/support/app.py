@@ -30,6 +30,8 @@ def play(turn: Turn, say: Callable[[str], None], actions: list[list[Any]]) -> No
         match name, values:
             case "say", [text]:
                 say(text)
+            case "say times", [text, times]:
+                say(text * times)
             case "count", [first, last, rate]:
                 begun = time.monotonic()
                 for number in range(first, last + 1):
@@ -57,7 +59,9 @@ def play(turn: Turn, say: Callable[[str], None], actions: list[list[Any]]) -> No
                 model(turn, label, inner, result)
             case "model twice as", [label, inner, result]:
                 # Another request in each process: a re-run that is not the same program.
-                turn.model(f"{label}-{os.getpid()}", None, lambda emit: _then(turn, emit, inner, result))
+                turn.model(
+                    f"{label}-{os.getpid()}", None, lambda emit: _then(turn, emit, inner, result)
+                )
             case "odd result", [kind]:
                 turn.model("odd", None, lambda _emit: ODD_RESULTS[kind])
             case "swallow", [inner]:

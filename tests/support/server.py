@@ -26,9 +26,7 @@ class FunctionServer:
     `environ` may name another `SOURCE` than the scripted agent's.
     """
 
-    def __init__(
-        self, target: str, storage: str, project: str, environ: Mapping[str, str]
-    ) -> None:
+    def __init__(self, target: str, storage: str, project: str, environ: Mapping[str, str]) -> None:
         self._source = environ.get("SOURCE", str(APP))
         self._target = target
         self._port = free_port()

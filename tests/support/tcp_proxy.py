@@ -67,7 +67,7 @@ class CuttingProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cutting-proxy")
         self._thread.start()
-        self._acceptor = self._do(self._start())
+        self._do(self._start())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,22 +173,22 @@ class CuttingProxy:
     def _do(self, order: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(order, self._loop).result()
 
-    async def _start(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._accept())
+    async def _start(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
 
     async def _stop(self) -> None:
-        await _cancel(self._acceptor)
+        self._loop.remove_reader(self._listener)
         await _cancel(*[connection.task for connection in self._connections])
 
-    async def _accept(self) -> None:
-        while True:
-            client, _ = await self._loop.sock_accept(self._listener)
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the client has left the queue
+            client, _ = self._listener.accept()
             connection = _Connection(client, self._server, self._buffer_bytes, self._path)
             self._connections.add(connection)
-            connection.task = asyncio.create_task(connection.run())
             connection.task.add_done_callback(partial(self._forget, connection))
 
     def _forget(self, connection: _Connection, _: asyncio.Task[None]) -> None:
+        connection.close()
         self._connections.discard(connection)
 
 
@@ -232,9 +232,7 @@ class _Path:
 
 
 class _Connection:
-    """A client's socket and the server's, and the two pumps between them."""
-
-    task: asyncio.Task[None]
+    """A client's socket and the server's, and the task that pumps between them."""
 
     def __init__(
         self, client: socket.socket, server: tuple[str, int], buffer_bytes: int, path: _Path
@@ -254,6 +252,8 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         self._verdict: asyncio.Future[_Verdict] = self._loop.create_future()
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._how: How = "fin"
+        self.task = self._loop.create_task(self._run())
 
     def end(self, verdict: _Verdict) -> None:
         """Have the connection ended so, unless it is ending already."""
@@ -269,30 +269,33 @@ class _Connection:
                 self._path.idle_seconds, self.end, _Verdict("idle", "fin")
             )
 
-    async def run(self) -> None:
-        """Forward until both ends have closed or a verdict falls, and close."""
-        verdict = _Verdict(None, "fin")
+    def close(self) -> None:
+        """Close what is still open of it."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._close_client()
+        close_socket(self._server, self._how)
+
+    async def _run(self) -> None:
+        """Forward until both ends have closed or a verdict falls."""
         pumps = asyncio.create_task(self._forward())
+        ends: set[asyncio.Future[Any]] = {pumps, self._verdict}
         try:
             self.restart_idle_timer()
-            ends: set[asyncio.Future[Any]] = {pumps, self._verdict}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if self._verdict.done():
-                verdict = self._verdict.result()
-            await _cancel(pumps)
-            if verdict.reason == "bytes" and verdict.how == "rst":
-                await self._sent()
-            if verdict.reason is not None:
-                self._path.cuts.append(Cut(time.monotonic(), verdict.reason, self.downstream_bytes))
-            self._close_client(verdict.how)
-            if not verdict.tell_server:
-                await self._drain_server()
         finally:
             await _cancel(pumps)
-            if self._idle_timer is not None:
-                self._idle_timer.cancel()
-            self._close_client(verdict.how)
-            close_socket(self._server, verdict.how)
+        if not self._verdict.done():
+            return
+        verdict = self._verdict.result()
+        self._how = verdict.how
+        if verdict.reason == "bytes" and verdict.how == "rst":
+            await self._sent()
+        if verdict.reason is not None:
+            self._path.cuts.append(Cut(time.monotonic(), verdict.reason, self.downstream_bytes))
+        if not verdict.tell_server:
+            self._close_client()
+            await self._drain_server()
 
     async def _forward(self) -> None:
         try:
@@ -301,6 +304,7 @@ class _Connection:
                 group.create_task(self._upstream())
                 group.create_task(self._downstream())
         except* OSError:  # an end reset the connection, or the server took none
+            await self._path.flowing.wait()
             self.end(_Verdict(None, "rst"))
 
     async def _upstream(self) -> None:
@@ -358,9 +362,9 @@ class _Connection:
             while await self._loop.sock_recv(self._server, _READ_BYTES):
                 pass
 
-    def _close_client(self, how: How) -> None:
+    def _close_client(self) -> None:
         if not self.client_closed.is_set():
-            close_socket(self._client, how)
+            close_socket(self._client, self._how)
             self.client_closed.set()
 
 

@@ -128,7 +128,10 @@ def test_an_append_between_reading_and_taking_saves_the_turn(create: Create) -> 
     turn = lapsed(taken)
     tail = journal.tail(turn.key)
     real = journal.tail
-    append(Taken(taken.turn, Lease(taken.lease.holder, sent_at=time.monotonic()), None), chunk(taken, 0))
+    append(
+        Taken(taken.turn, Lease(taken.lease.holder, sent_at=time.monotonic()), None),
+        chunk(taken, 0),
+    )
     try:
         journal.tail = lambda _key: tail  # type: ignore[assignment]  # a read of a moment ago
         assert takeover.take_over(turn, settings=settings()) is None
@@ -181,7 +184,9 @@ def test_a_creation_that_storage_never_answers_is_unavailable(
     faulty_storage.inject("BatchGetDocuments", Answer("UNAVAILABLE"))
     began = time.monotonic()
     with pytest.raises(StorageUnavailable):
-        takeover.create("o", str(uuid.uuid4()), Request("x", None), agent_version="1", settings=settings())
+        takeover.create(
+            "o", str(uuid.uuid4()), Request("x", None), agent_version="1", settings=settings()
+        )
     assert time.monotonic() - began < 5
 
 
@@ -246,7 +251,9 @@ def test_renewals_survive_answers_that_are_lost_or_refused(
 
 @pytest.mark.usefixtures("storage")
 @pytest.mark.parametrize("change", ["another epoch", "deleted"])
-def test_a_renewal_finds_out_that_the_turn_is_not_ours_any_more(create: Create, change: str) -> None:
+def test_a_renewal_finds_out_that_the_turn_is_not_ours_any_more(
+    create: Create, change: str
+) -> None:
     """A failed precondition means: read again."""
     taken = create()
     reference = record.reference(taken.turn.key)

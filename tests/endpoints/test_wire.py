@@ -1,0 +1,227 @@
+"""The wire: never silent, never held back, never full."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+
+import pytest
+
+from functions.wire import sse
+from tests.conftest import Serve
+from tests.support.client import error_of, folded, headers, new_turn_id, resume, start
+from tests.support.server import FunctionServer
+from tests.support.sse import Frame, RawStream
+from tests.support.tcp_proxy import CuttingProxy
+
+pytestmark = pytest.mark.emulator
+
+
+def warmed(server: FunctionServer) -> FunctionServer:
+    """The same process, after its first call to Firestore."""
+    with resume(server, new_turn_id()) as stream:
+        assert stream.status in {404, 405}
+    if server._target == "start_turn":
+        with start(server, new_turn_id(), [["say", "warm"]]) as stream:
+            stream.read_to_end()
+    return server
+
+
+def test_headers_and_a_ping_come_at_once_though_the_agent_is_silent(serve: Serve) -> None:
+    """Within 300 ms of admission, then at least one byte in every heartbeat."""
+    server = warmed(serve("start_turn", HEARTBEAT_SECONDS="0.5", LEASE_SECONDS="3"))
+    with start(server, new_turn_id(), [["sleep", 3], ["say", "late"]]) as stream:
+        assert stream.status == 200
+        stream.read_until("ping")
+        assert stream.arrivals[0][0] - stream.sent < 0.6  # admission itself included
+        stream.read_to_end()
+        assert stream.longest_silence() < 0.7
+        pings = [frame for frame in stream.frames() if not isinstance(frame, Frame)]
+        assert 5 <= len(pings) <= 12
+
+
+def test_pings_are_not_journaled(serve: Serve) -> None:
+    """They carry no id and no replay holds one, but for its own first."""
+    server = serve("start_turn", HEARTBEAT_SECONDS="0.2")
+    turn_id = new_turn_id()
+    with start(server, turn_id, [["say", "a"], ["sleep", 1], ["say", "b"]]) as stream:
+        stream.read_to_end()
+    with resume(serve("resume_turn"), turn_id) as replay:
+        replay.read_to_end()
+        assert replay.body.count(sse.PING) == 1
+
+
+def test_a_follower_is_never_left_in_silence(serve: Serve) -> None:
+    """Also while the owner, in another process, says nothing."""
+    starter, turn_id = serve("start_turn"), new_turn_id()
+    follow = warmed(serve("resume_turn", HEARTBEAT_SECONDS="0.5"))
+    with start(starter, turn_id, [["say", "a"], ["sleep", 3], ["say", "b"]]) as stream:
+        stream.read_until(1)
+        with resume(follow, turn_id) as follower:
+            follower.read_to_end()
+            assert follower.longest_silence(after_first_byte=True) < 0.7
+            assert folded(follower).text == "ab"
+
+
+def test_events_arrive_as_they_are_made(serve: Serve) -> None:
+    """Not compressed, not buffered: five events 200 ms apart arrive 200 ms apart."""
+    server, turn_id = serve("start_turn"), new_turn_id()
+    given = headers(turn_id, Content_Type="application/json", Accept_Encoding="gzip, br")
+    body = b'{"prompt":"[[\\"count\\",1,5,5]]"}'
+    with RawStream(server.url, "POST", given, body) as stream:
+        stream.read_to_end()
+        assert "content-encoding" not in stream.headers
+        assert "content-length" not in stream.headers
+        times = [event.arrived for event in stream.events()[:5]]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert all(0.1 < gap < 0.3 for gap in gaps), gaps
+
+
+def test_streams_above_the_cap_are_told_when_to_come_back(serve: Serve) -> None:
+    """503 with Retry-After; short calls are answered at once; a slot comes free on disconnect."""
+    server = warmed(serve("start_turn", THREADS="6", HEARTBEAT_SECONDS="0.3"))
+    script = [["say", "x"], ["sleep", 30]]
+    streams = [start(server, new_turn_id(), script) for _ in range(4)]
+    for stream in streams:
+        stream.read_until(1)
+    given = headers(new_turn_id(), Content_Type="application/json")
+    with RawStream(server.url, "POST", given, b'{"prompt":"[]"}') as refused:
+        assert (refused.status, error_of(refused)["code"]) == (503, "at_capacity")
+        assert int(refused.headers["retry-after"]) > 0
+    began = time.monotonic()
+    for path, method in (("__/health", "GET"), ("", "OPTIONS"), ("", "GET")):
+        with RawStream(server.url + path, method, {}) as short:
+            assert short.status in {200, 204, 405}
+    assert time.monotonic() - began < 1
+    streams.pop().close()
+    until = time.monotonic() + 2 * 0.3 + 1
+    while True:
+        # The token of the refused call was not used up: it is good for this one.
+        with RawStream(server.url, "POST", given, b'{"prompt":"[]"}') as stream:
+            if stream.status == 200:
+                break
+        assert time.monotonic() < until, "the slot was not given back"
+    for stream in streams:
+        stream.close()
+
+
+def test_a_reader_that_stops_reading_holds_up_nobody(serve: Serve) -> None:
+    """Memory stays bounded, the turn ends in time, and another reader has it all."""
+    server, turn_id = warmed(serve("start_turn")), new_turn_id()
+    script = [["say times", "🌍", 40_000]] * 100  # 48 MB on the wire
+    with (
+        CuttingProxy(server.url, buffer_bytes=4096) as proxy,
+        start(proxy.url, turn_id, script) as stuck,
+    ):
+        stuck.read_until(1)
+        proxy.stall()
+        before = server.memory_bytes()
+        with resume(serve("resume_turn"), turn_id) as other:
+            other.read_to_end(timeout=60)
+            assert folded(other).text == "🌍" * 4_000_000
+        assert server.memory_bytes() - before < 60e6
+        assert [line for line in server.log_lines() if line["message"] == "turn ended"]
+        # Let go, it goes on where it stood, from the journal, and misses nothing.
+        proxy.unstall()
+        assert stuck.read_to_end(timeout=60) == "complete"
+        assert folded(stuck).text == "🌍" * 4_000_000
+
+
+def test_a_slow_reader_gets_everything(serve: Serve) -> None:
+    """5,000 events at 200 KB/s, through small buffers; renewals go on meanwhile."""
+    server, turn_id = serve("start_turn"), new_turn_id()
+    with CuttingProxy(server.url, buffer_bytes=4096) as proxy:
+        proxy.throttle(200_000)
+        with start(proxy.url, turn_id, [["count", 1, 5000, 2500]]) as slow:
+            slow.read_to_end(timeout=60)
+            assert folded(slow).text == "".join(f"{n} " for n in range(1, 5001))
+            assert folded(slow).rewinds == 0
+
+
+def test_a_reader_of_one_kilobyte_a_second_disturbs_nothing(serve: Serve) -> None:
+    """The turn ends on time for everybody else; what the slow one has is a whole prefix."""
+    server, turn_id = serve("start_turn"), new_turn_id()
+    with CuttingProxy(server.url, buffer_bytes=1024) as proxy:
+        proxy.throttle(1000)
+        with start(proxy.url, turn_id, [["count", 1, 5000, 5000]]) as slow:
+            slow.read_until(5)
+            with resume(serve("resume_turn"), turn_id) as other:
+                other.read_to_end(timeout=20)
+                whole = other.body.replace(sse.PING, b"")
+            got = slow.body[: len(slow.body) - len(slow.rest)].replace(sse.PING, b"")
+            assert whole.startswith(got)
+            assert len(got) < len(whole)
+
+
+def test_a_cut_anywhere_costs_nothing(serve: Serve) -> None:
+    """Cut in the middle of frames, resumed from the last whole one, again and again."""
+    starter, resumer, turn_id = serve("start_turn"), serve("resume_turn"), new_turn_id()
+    with start(starter, turn_id, [["count", 1, 200, 0]]) as stream:
+        stream.read_to_end()
+        whole = folded(stream).text
+    with CuttingProxy(resumer.url) as proxy:
+        state = folded()
+        for _attempt in range(60):
+            proxy.cut_after_bytes(700)
+            with resume(proxy.url, turn_id, state.cursor) as piece:
+                piece.read_to_end()
+                folded(piece, into=state)
+            if state.ended:
+                break
+    assert state.text == whole
+
+
+def test_a_half_open_client_does_not_hold_up_its_return(serve: Serve) -> None:
+    """Its first stream is never closed; the second attaches at once, the run goes on."""
+    starter, turn_id = serve("start_turn"), new_turn_id()
+    script = [["count", 1, 60, 30]]
+    with CuttingProxy(starter.url) as proxy, start(proxy.url, turn_id, script) as first:
+        first.read_until(5)
+        proxy.stall()
+        with start(starter, turn_id, script, 5) as second:
+            second.read_until(1, timeout=1)
+            second.read_to_end()
+            assert [event.id for event in second.events()] == list(range(6, 62))
+
+
+def test_ten_first_requests_of_a_cold_process_are_all_answered(serve: Serve) -> None:
+    """One client is made, lazily, and nobody waits for ever."""
+    starter = serve("start_turn")
+    streams = [start(starter, new_turn_id(), [["say", "hi"]]) for _ in range(10)]
+    for stream in streams:
+        with stream:
+            stream.read_to_end(timeout=20)
+            assert folded(stream).text == "hi"
+
+
+def test_the_response_ends_before_the_platform_cuts_it(serve: Serve) -> None:
+    """At a frame boundary, without a terminal event; the client resumes the one run."""
+    server, turn_id = (
+        serve("start_turn", RESPONSE_SECONDS="30", HEARTBEAT_SECONDS="5"),
+        new_turn_id(),
+    )
+    script = [["count", 1, 50, 2]]
+    with start(server, turn_id, script) as stream:
+        assert stream.read_to_end(timeout=30) == "complete"
+        state = folded(stream)
+        assert stream.rest == b""
+        assert state.ended is None
+        assert 15 < stream._ended - stream.sent < 25
+    with start(server, turn_id, script, state.cursor) as again:
+        again.read_to_end(timeout=30)
+        folded(again, into=state)
+    assert state.text == "".join(f"{n} " for n in range(1, 51))
+    assert state.rewinds == 0
+
+
+def test_a_disconnect_is_not_waited_for(serve: Serve) -> None:
+    """A client that sends half a request and leaves does not take a thread for good."""
+    server = serve("start_turn", THREADS="4")
+    for _ in range(8):
+        with socket.create_connection(
+            ("127.0.0.1", int(server.url.rsplit(":", 1)[1].strip("/")))
+        ) as sock:
+            sock.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    with RawStream(server.url + "__/health", "GET") as stream:
+        assert stream.status == 200
