@@ -8,8 +8,6 @@ import pytest
 from dev import python
 from dev.project import ProblemError
 
-THIS = "{}.{}".format(*sys.version_info[:2])
-
 
 def fake(folder: Path, name: str, script: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
@@ -19,8 +17,22 @@ def fake(folder: Path, name: str, script: str) -> Path:
     return made
 
 
-def test_the_running_interpreter_is_taken_if_its_version_is_right() -> None:
-    assert python.find(THIS) == Path(sys.executable)
+def test_the_running_interpreter_is_taken_if_its_version_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = fake(tmp_path, "python", "echo 3.99")
+    monkeypatch.setattr(sys, "executable", str(running))
+    assert python.find("3.99") == running
+
+
+def test_an_interpreter_inside_venv_cannot_make_venv_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python, "VENV", tmp_path / "venv")
+    inside = fake(tmp_path / "venv" / "bin", "python3.99", "echo 3.99")
+    outside = fake(tmp_path / "bin", "python3.99", "echo 3.99")
+    monkeypatch.setenv("PATH", f"{inside.parent}:{outside.parent}")
+    assert python.find("3.99") == outside
 
 
 def test_a_shim_that_runs_nothing_is_passed_over(

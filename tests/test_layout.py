@@ -1,4 +1,4 @@
-"""The layers hold: who may import whom, what importing `main` may do, what a replay must not load."""
+"""The layers hold: who may import whom, and what importing `main` may do."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def page(key: str, cursor: int, *, within_seconds: float = firestore.READ_SECOND
             chunks.append(chunk)
             size += len(chunk.frames)
             if size >= PAGE_BYTES:
-                stream.close()  # type: ignore[no-untyped-call]  # the SDK forgot it
+                stream.close()
                 return Page(chunks, more=True)
         return Page(chunks, more=len(chunks) == PAGE_CHUNKS)
 

@@ -1,4 +1,4 @@
-"""Bad requests: a clear error with a code, the right status, CORS; nothing used up, nothing made."""
+"""Bad requests: a clear error with a code, the right status, CORS; nothing is used up."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def refused(
     method: str,
     given: dict[str, str | bytes],
     body: bytes | None,
-    status: int,
-    code: str,
+    *,
+    expect: tuple[int, str],
 ) -> None:
     """The request is refused with this status and code, readable by a page."""
     with RawStream(server.url, method, given, body) as stream:
-        assert (stream.status, error_of(stream)["code"]) == (status, code)
+        assert (stream.status, error_of(stream)["code"]) == expect
         assert stream.headers["access-control-allow-origin"] == ORIGIN
         assert "retry-after" in stream.headers["access-control-expose-headers"].lower()
 
@@ -72,9 +72,15 @@ def test_a_bad_turn_id_is_400(
     starter: FunctionServer, resumer: FunctionServer, turn_id: str
 ) -> None:
     """Before any call to Firestore, and before the App Check token is looked at."""
-    refused(starter, "POST", {**JSON, "X-Stream-Turn-Id": turn_id}, PROMPT, 400, "bad_turn_id")
     refused(
-        resumer, "GET", {"Origin": ORIGIN, "X-Stream-Turn-Id": turn_id}, None, 400, "bad_turn_id"
+        starter, "POST", {**JSON, "X-Stream-Turn-Id": turn_id}, PROMPT, expect=(400, "bad_turn_id")
+    )
+    refused(
+        resumer,
+        "GET",
+        {"Origin": ORIGIN, "X-Stream-Turn-Id": turn_id},
+        None,
+        expect=(400, "bad_turn_id"),
     )
 
 
@@ -97,8 +103,8 @@ def test_a_bad_turn_id_is_400(
 def test_a_bad_cursor_is_400(starter: FunctionServer, resumer: FunctionServer, cursor: str) -> None:
     """Never a 500, and never taken for a start from the beginning."""
     given: dict[str, str | bytes] = {"X-Stream-Turn-Id": TURN_ID, "Last-Event-ID": cursor}
-    refused(starter, "POST", {**JSON, **given}, PROMPT, 400, "bad_cursor")
-    refused(resumer, "GET", {"Origin": ORIGIN, **given}, None, 400, "bad_cursor")
+    refused(starter, "POST", {**JSON, **given}, PROMPT, expect=(400, "bad_cursor"))
+    refused(resumer, "GET", {"Origin": ORIGIN, **given}, None, expect=(400, "bad_cursor"))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +139,7 @@ def test_a_bad_body_is_refused(
 ) -> None:
     """With a code that says what to change."""
     given: dict[str, str | bytes] = {**JSON, "X-Stream-Turn-Id": TURN_ID}
-    refused(starter, "POST", given, body, status, code)
+    refused(starter, "POST", given, body, expect=(status, code))
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded"])
@@ -144,7 +150,7 @@ def test_a_body_that_is_not_declared_as_json_is_415(starter: FunctionServer, kin
         "Content-Type": kind,
         "X-Stream-Turn-Id": TURN_ID,
     }
-    refused(starter, "POST", given, PROMPT, 415, "unsupported_media_type")
+    refused(starter, "POST", given, PROMPT, expect=(415, "unsupported_media_type"))
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "TRACE", "BREW"])
@@ -185,7 +191,7 @@ def test_a_token_that_is_not_genuine_is_401(resumer: FunctionServer, value: str)
     """Missing, malformed, expired, of another project, without its claims."""
     given: dict[str, str | bytes] = {"Origin": ORIGIN, "X-Stream-Turn-Id": TURN_ID}
     given["X-Firebase-AppCheck"] = value
-    refused(resumer, "GET", given, None, 401, "app_check_failed")
+    refused(resumer, "GET", given, None, expect=(401, "app_check_failed"))
 
 
 def test_a_token_is_good_for_one_call(starter: FunctionServer, resumer: FunctionServer) -> None:
@@ -195,7 +201,7 @@ def test_a_token_is_good_for_one_call(starter: FunctionServer, resumer: Function
         assert stream.status == 400
     with RawStream(starter.url, "POST", used, PROMPT) as stream:
         assert stream.status == 200
-    refused(resumer, "GET", {"Origin": ORIGIN, **used}, None, 401, "app_check_failed")
+    refused(resumer, "GET", {"Origin": ORIGIN, **used}, None, expect=(401, "app_check_failed"))
 
 
 def test_another_app_sees_no_turn_of_ours(starter: FunctionServer, resumer: FunctionServer) -> None:

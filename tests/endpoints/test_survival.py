@@ -265,7 +265,7 @@ def test_an_agent_of_another_version_ends_a_turn_it_cannot_continue(serve: Serve
 def test_a_rerun_that_asks_something_else_ends_with_an_error_that_says_what(serve: Serve) -> None:
     """A step's name at a position must stay what was recorded there."""
     owner, turn_id = serve("start_turn"), new_turn_id()
-    script = [["model twice as", "step", [["say", "A"]], 1], ["count", 1, 100, 40]]
+    script = [["model of this process", "step", [["say", "A"]]], ["count", 1, 100, 40]]
     with start(owner, turn_id, script) as stream:
         stream.read_until(8)
         owner.kill()

@@ -24,53 +24,68 @@ class SecretError(Exception):
     """An agent's own error, whose text must not reach a client."""
 
 
-def play(turn: Turn, say: Callable[[str], None], actions: list[list[Any]]) -> None:
-    """Play a script; `say` streams text."""
+Say = Callable[[str], None]
+
+
+def play(turn: Turn, say: Say, actions: list[list[Any]]) -> None:
+    """Play a script; `say` streams text. An action is its name and its values."""
     for name, *values in actions:
-        match name, values:
-            case "say", [text]:
-                say(text)
-            case "say times", [text, times]:
-                say(text * times)
-            case "count", [first, last, rate]:
-                begun = time.monotonic()
-                for number in range(first, last + 1):
-                    say(f"{number} ")
-                    if rate:
-                        due = begun + (number - first + 1) / rate
-                        time.sleep(max(0.0, due - time.monotonic()))
-            case "sleep", [seconds]:
-                time.sleep(seconds)
-            case "wait", [path]:
-                while not Path(path).exists():
-                    time.sleep(0.01)
-            case "burn", [seconds]:
-                until = time.monotonic() + seconds
-                while time.monotonic() < until:
-                    sum(range(1000))
-            case "raise", [text]:
-                raise SecretError(text)
-            case "effect", [path]:
-                with Path(path).open("a") as file:
-                    file.write(f"{os.getpid()}\n")
-            case "die", []:
-                os.kill(os.getpid(), 9)
-            case "model", [label, inner, result]:
-                model(turn, label, inner, result)
-            case "model twice as", [label, inner, result]:
-                # Another request in each process: a re-run that is not the same program.
-                turn.model(
-                    f"{label}-{os.getpid()}", None, lambda emit: _then(turn, emit, inner, result)
-                )
-            case "odd result", [kind]:
-                turn.model("odd", None, lambda _emit: ODD_RESULTS[kind])
-            case "swallow", [inner]:
-                try:
-                    play(turn, say, inner)
-                except Exception:  # noqa: BLE001 - what careless agents do
-                    say("(swallowed)")
-            case _:
-                raise ValueError(f"no such action: {name}")
+        ACTIONS[name](turn, say, *values)
+
+
+def count(_turn: Turn, say: Say, first: int, last: int, rate: float) -> None:
+    """Say the numbers, `rate` a second, or as fast as it goes with 0."""
+    begun = time.monotonic()
+    for number in range(first, last + 1):
+        say(f"{number} ")
+        if rate:
+            due = begun + (number - first + 1) / rate
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
+def burn(_turn: Turn, _say: Say, seconds: float) -> None:
+    """Use the CPU, in Python."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1000))
+
+
+def fail(_turn: Turn, _say: Say, text: str) -> None:
+    """Raise an error with a text."""
+    raise SecretError(text)
+
+
+def effect(_turn: Turn, _say: Say, path: str) -> None:
+    """Leave a line in a file."""
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def swallow(turn: Turn, say: Say, inner: list[list[Any]]) -> None:
+    """Do what careless agents do."""
+    try:
+        play(turn, say, inner)
+    except Exception:  # noqa: BLE001 - the point
+        say("(swallowed)")
+
+
+def model(turn: Turn, _say: Say, label: str, inner: list[list[Any]], result: Any) -> None:
+    """A model step that plays `inner` and returns `result`, which is then told."""
+    try:
+        told = turn.model(label, inner, lambda emit: _then(turn, emit, inner, result))
+    except StepFailed as failed:
+        told = f"failed {failed.position} {failed.cause}"
+    turn.token(f"[{label}: {json.dumps(told)}]")
+
+
+def model_of_this_process(turn: Turn, _say: Say, label: str, inner: list[list[Any]]) -> None:
+    """A model step of another name in each process: a re-run that is not the same program."""
+    turn.model(f"{label}-{os.getpid()}", None, lambda emit: _then(turn, emit, inner, None))
+
+
+def _then(turn: Turn, emit: Say, inner: list[list[Any]], result: Any) -> Any:
+    play(turn, emit, inner)
+    return result
 
 
 ODD_RESULTS: dict[str, Any] = {
@@ -83,18 +98,19 @@ ODD_RESULTS: dict[str, Any] = {
 }
 
 
-def model(turn: Turn, label: str, inner: list[list[Any]], result: Any) -> None:
-    """A model step that plays `inner` and returns `result`, which is then told."""
-    try:
-        told = turn.model(label, inner, lambda emit: _then(turn, emit, inner, result))
-    except StepFailed as failed:
-        told = f"failed {failed.position} {failed.cause}"
-    turn.token(f"[{label}: {json.dumps(told)}]")
-
-
-def _then(turn: Turn, emit: Callable[[str], None], inner: list[list[Any]], result: Any) -> Any:
-    play(turn, emit, inner)
-    return result
+ACTIONS: dict[str, Callable[..., object]] = {
+    "say": lambda _turn, say, text: say(text),
+    "say times": lambda _turn, say, text, times: say(text * times),
+    "count": count,
+    "sleep": lambda _turn, _say, seconds: time.sleep(seconds),
+    "burn": burn,
+    "raise": fail,
+    "effect": effect,
+    "swallow": swallow,
+    "model": model,
+    "model of this process": model_of_this_process,
+    "odd result": lambda turn, _say, kind: turn.model("odd", None, lambda _emit: ODD_RESULTS[kind]),
+}
 
 
 def run(turn: Turn) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from dev import token
@@ -34,7 +35,7 @@ def headers(turn_id: str, cursor: int | None = None, **more: str) -> dict[str, s
 
 
 def start(
-    server: FunctionServer | str, turn_id: str, script: list[list[Any]], cursor: int | None = None
+    server: FunctionServer | str, turn_id: str, script: Sequence[object], cursor: int | None = None
 ) -> RawStream:
     """POST a script to `start_turn`."""
     body = json.dumps({"prompt": json.dumps(script)}).encode()

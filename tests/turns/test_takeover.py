@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ from functions.turns.record import Record, Request
 from functions.turns.takeover import Taken
 from functions.wire import sse
 from functions.wire.events import Done
-from tests.support.firestore_proxy import Answer, DropAnswer, FirestoreProxy, Hang, touches
+from tests.support.firestore_proxy import Answer, DropAnswer, FirestoreProxy, Hang, Hold, touches
 from tests.turns.conftest import Create, settings
 from tests.turns.test_append import append, chunk, stored
 
@@ -121,22 +122,25 @@ def test_a_renewal_between_reading_and_taking_saves_the_lease(create: Create) ->
     assert stored(taken) == []
 
 
-@pytest.mark.usefixtures("storage")
-def test_an_append_between_reading_and_taking_saves_the_turn(create: Create) -> None:
+def test_an_append_between_reading_and_taking_saves_the_turn(
+    faulty_storage: FirestoreProxy, create: Create
+) -> None:
     """The tail moved after the taker found it: its create fails."""
     taken = create()
     turn = lapsed(taken)
-    tail = journal.tail(turn.key)
-    real = journal.tail
-    append(
-        Taken(taken.turn, Lease(taken.lease.holder, sent_at=time.monotonic()), None),
-        chunk(taken, 0),
+    go = threading.Event()
+    rule = faulty_storage.inject("Commit", Hold(go), when=EVENTS, times=1)
+    outcomes: list[Taken | None] = []
+    taker = threading.Thread(
+        target=lambda: outcomes.append(takeover.take_over(turn, settings=settings(lease_seconds=5)))
     )
-    try:
-        journal.tail = lambda _key: tail  # type: ignore[assignment]  # a read of a moment ago
-        assert takeover.take_over(turn, settings=settings()) is None
-    finally:
-        journal.tail = real
+    taker.start()
+    rule.wait(1)
+    awake = replace(taken, lease=Lease(taken.lease.holder, sent_at=time.monotonic()))
+    append(awake, chunk(taken, 0))
+    go.set()
+    taker.join()
+    assert outcomes == [None]
     assert [one.epoch for one in stored(taken)] == [1]
 
 
