@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import enum
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from functions import logs
 from functions.errors import StorageUnavailable
 from functions.settings import settings
 
@@ -32,6 +34,8 @@ LAST = "last"
 READ_SECONDS = 5.0
 """A read is tried again within so long, each try no longer than `TRY_SECONDS`."""
 TRY_SECONDS = 2.0
+
+_NO_ANSWER = "the storage of turns did not answer in time"
 
 T = TypeVar("T")
 
@@ -117,6 +121,36 @@ def commit(writes: Callable[[WriteBatch], None], *, timeout_seconds: float) -> A
     return Answer(Kind.APPLIED, updated_at=results[0].update_time)
 
 
+def settle(
+    writes: Callable[[WriteBatch], None],
+    read_back: Callable[[float], datetime | None],
+    *,
+    within_seconds: float,
+) -> datetime | None:
+    """Commit `writes` until it is clear what became of them: the server's time of the commit, or
+    None when somebody else's stand in the way.
+
+    `writes` must hold a nonce and fail once they are applied, so that sending them again is safe.
+    `read_back(within_seconds)` says when our own were written, None when what is there is not ours.
+
+    Raises StorageUnavailable when it stays unclear, or when Firestore will never take them.
+    """
+    deadline = time.monotonic() + within_seconds
+    while time.monotonic() < deadline:
+        answer = commit(writes, timeout_seconds=min(TRY_SECONDS, within_seconds))
+        if answer.updated_at is not None:
+            return answer.updated_at
+        if answer.kind is Kind.REFUSED:
+            logs.error("a commit was refused", cause=answer.cause)
+            break
+        if answer.kind is not Kind.RETRY:
+            ours = read_back(max(0.1, deadline - time.monotonic()))
+            if ours is not None or answer.kind in {Kind.EXISTS, Kind.STALE}:
+                return ours
+        time.sleep(0.05)
+    raise StorageUnavailable(_NO_ANSWER)
+
+
 def read(call: Callable[[float], T], *, within_seconds: float = READ_SECONDS) -> T:
     """The result of `call(timeout)`, tried again while the error is one that passes.
 
@@ -137,4 +171,4 @@ def read(call: Callable[[float], T], *, within_seconds: float = READ_SECONDS) ->
     try:
         return retry(call)(min(TRY_SECONDS, within_seconds))
     except (exceptions.GoogleAPIError, GoogleAuthError) as error:
-        raise StorageUnavailable("the turn's storage did not answer in time") from error
+        raise StorageUnavailable(_NO_ANSWER) from error

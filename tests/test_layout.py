@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "settings": set(),
     "errors": set(),
     "logs": set(),
-    "firestore": {"errors", "settings"},
+    "firestore": {"errors", "logs", "settings"},
 }
 PURE = ["wire/events.py", "wire/sse.py", "wire/text.py", "wire/fold.py", "turns/numbering.py"]
 

@@ -32,7 +32,7 @@ STORED: dict[str, dict[str, Any]] = {
     firestore.STEPS: Step(1, "model", "m", "h", steps.OK, "1").to_fields(
         run_id="r", last=1, epoch=1, expire_at=NOW
     ),
-    firestore.APP_CHECK_TOKENS: {firestore.EXPIRE_AT: NOW},
+    firestore.APP_CHECK_TOKENS: {"nonce": "n", firestore.EXPIRE_AT: NOW},
 }
 
 

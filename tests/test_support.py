@@ -52,16 +52,9 @@ def connect(address: str) -> firestore.Client:
 
 
 @pytest.fixture
-def proxy(firestore_emulator: str) -> Iterator[FirestoreProxy]:
-    """Put a proxy in front of the emulator."""
-    with FirestoreProxy(firestore_emulator) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def behind(proxy: FirestoreProxy) -> Iterator[firestore.Client]:
+def behind(firestore_proxy: FirestoreProxy) -> Iterator[firestore.Client]:
     """Reach Firestore through the proxy."""
-    with closing(connect(proxy.address)) as client:
+    with closing(connect(firestore_proxy.address)) as client:
         yield client
 
 
@@ -98,7 +91,7 @@ class TestFirestoreProxy:
     """Calls suffer what the rule says, and nothing else."""
 
     def test_calls_without_a_rule_pass_as_they_are(
-        self, proxy: FirestoreProxy, behind: firestore.Client, path: str
+        self, firestore_proxy: FirestoreProxy, behind: firestore.Client, path: str
     ) -> None:
         """Reads, queries, listeners, transactions, large commits and errors all get through."""
         parent = behind.document(path)
@@ -129,7 +122,7 @@ class TestFirestoreProxy:
         seen = threading.Event()
         with closing(parent.on_snapshot(lambda *_: seen.set())):
             assert seen.wait(SOON)
-        assert {call.method for call in proxy.calls} == {
+        assert {call.method for call in firestore_proxy.calls} == {
             "BatchGetDocuments",
             "BeginTransaction",
             "Commit",
@@ -141,31 +134,31 @@ class TestFirestoreProxy:
 
     def test_answer_is_not_applied(
         self,
-        proxy: FirestoreProxy,
+        firestore_proxy: FirestoreProxy,
         behind: firestore.Client,
         direct: firestore.Client,
         path: str,
     ) -> None:
         """A refused commit left nothing, and the next one passes."""
-        proxy.inject("Commit", Answer("UNAVAILABLE"), times=1)
+        firestore_proxy.inject("Commit", Answer("UNAVAILABLE"), times=1)
         with pytest.raises(exceptions.ServiceUnavailable):
             create(behind, path)
         assert not exists(direct, path)
         create(behind, path)
-        assert [(call.upstream, call.answered) for call in proxy.calls] == [
+        assert [(call.upstream, call.answered) for call in firestore_proxy.calls] == [
             (None, "UNAVAILABLE"),
             ("OK", "OK"),
         ]
 
     def test_drop_answer_is_applied(
         self,
-        proxy: FirestoreProxy,
+        firestore_proxy: FirestoreProxy,
         behind: firestore.Client,
         direct: firestore.Client,
         path: str,
     ) -> None:
         """A commit whose answer is lost was applied, and its repetition says so."""
-        proxy.inject("Commit", DropAnswer("UNAVAILABLE"), times=1)
+        firestore_proxy.inject("Commit", DropAnswer("UNAVAILABLE"), times=1)
         with pytest.raises(exceptions.ServiceUnavailable):
             create(behind, path)
         assert exists(direct, path)
@@ -173,42 +166,45 @@ class TestFirestoreProxy:
             create(behind, path)
 
     def test_the_client_library_retries_into_already_exists(
-        self, proxy: FirestoreProxy, behind: firestore.Client, path: str
+        self, firestore_proxy: FirestoreProxy, behind: firestore.Client, path: str
     ) -> None:
         """With its default retry a lost answer turns into an error about its own write."""
-        proxy.inject("Commit", DropAnswer("UNAVAILABLE"), times=1)
+        firestore_proxy.inject("Commit", DropAnswer("UNAVAILABLE"), times=1)
         with pytest.raises(exceptions.AlreadyExists):
             behind.document(path).create({"made": True})
-        assert [call.answered for call in proxy.calls] == ["UNAVAILABLE", "ALREADY_EXISTS"]
+        assert [call.answered for call in firestore_proxy.calls] == [
+            "UNAVAILABLE",
+            "ALREADY_EXISTS",
+        ]
 
     def test_delay_outlives_the_client(
         self,
-        proxy: FirestoreProxy,
+        firestore_proxy: FirestoreProxy,
         behind: firestore.Client,
         direct: firestore.Client,
         path: str,
     ) -> None:
         """A commit that arrives late is applied after its client has given it up."""
-        proxy.inject("Commit", Delay(3 * BRIEF))
+        firestore_proxy.inject("Commit", Delay(3 * BRIEF))
         with pytest.raises(exceptions.DeadlineExceeded):
             create(behind, path, timeout=BRIEF)
         assert not exists(direct, path)
-        (call,) = proxy.wait_for("Commit", applied)
+        (call,) = firestore_proxy.wait_for("Commit", applied)
         assert exists(direct, path)
         assert call.forwarded is not None
         assert call.forwarded - call.arrived >= 3 * BRIEF
-        proxy.wait_for("Commit", lambda call: call.answered == "CANCELLED")
+        firestore_proxy.wait_for("Commit", lambda call: call.answered == "CANCELLED")
 
     def test_hold_waits_for_the_test(
         self,
-        proxy: FirestoreProxy,
+        firestore_proxy: FirestoreProxy,
         behind: firestore.Client,
         direct: firestore.Client,
         path: str,
     ) -> None:
         """A held commit is applied when the test says go, not before."""
         go = threading.Event()
-        held = proxy.inject("Commit", Hold(go), times=1)
+        held = firestore_proxy.inject("Commit", Hold(go), times=1)
         with ThreadPoolExecutor() as threads:
             creating = threads.submit(create, behind, path)
             held.wait()
@@ -219,14 +215,14 @@ class TestFirestoreProxy:
 
     def test_faults_act_in_order(
         self,
-        proxy: FirestoreProxy,
+        firestore_proxy: FirestoreProxy,
         behind: firestore.Client,
         direct: firestore.Client,
         path: str,
     ) -> None:
         """Held, then applied, then answered wrongly: one rule, two faults."""
         go = threading.Event()
-        held = proxy.inject("Commit", Hold(go), DropAnswer("ABORTED"), times=1)
+        held = firestore_proxy.inject("Commit", Hold(go), DropAnswer("ABORTED"), times=1)
         with ThreadPoolExecutor() as threads:
             creating = threads.submit(create, behind, path)
             held.wait()
@@ -237,17 +233,17 @@ class TestFirestoreProxy:
 
     def test_hold_answer_is_applied_at_once(
         self,
-        proxy: FirestoreProxy,
+        firestore_proxy: FirestoreProxy,
         behind: firestore.Client,
         direct: firestore.Client,
         path: str,
     ) -> None:
         """The commit shows while its client still waits for the answer."""
         go = threading.Event()
-        proxy.inject("Commit", HoldAnswer(go))
+        firestore_proxy.inject("Commit", HoldAnswer(go))
         with ThreadPoolExecutor() as threads:
             creating = threads.submit(create, behind, path)
-            proxy.wait_for("Commit", applied)
+            firestore_proxy.wait_for("Commit", applied)
             assert exists(direct, path)
             assert not creating.done()
             go.set()
@@ -255,39 +251,39 @@ class TestFirestoreProxy:
 
     def test_delay_answer_outlives_the_client(
         self,
-        proxy: FirestoreProxy,
+        firestore_proxy: FirestoreProxy,
         behind: firestore.Client,
         direct: firestore.Client,
         path: str,
     ) -> None:
         """The client hears nothing in time about a commit that was applied at once."""
-        proxy.inject("Commit", DelayAnswer(2 * BRIEF))
+        firestore_proxy.inject("Commit", DelayAnswer(2 * BRIEF))
         with pytest.raises(exceptions.DeadlineExceeded):
             create(behind, path, timeout=BRIEF)
         assert exists(direct, path)
-        (call,) = proxy.wait_for("Commit")
+        (call,) = firestore_proxy.wait_for("Commit")
         assert call.answered == "CANCELLED"
 
     def test_hang_is_never_applied(
         self,
-        proxy: FirestoreProxy,
+        firestore_proxy: FirestoreProxy,
         behind: firestore.Client,
         direct: firestore.Client,
         path: str,
     ) -> None:
         """A call that hangs ends with its client's patience, and was not forwarded."""
-        proxy.inject("Commit", Hang())
+        firestore_proxy.inject("Commit", Hang())
         with pytest.raises(exceptions.DeadlineExceeded):
             create(behind, path, timeout=BRIEF)
-        (call,) = proxy.wait_for("Commit")
+        (call,) = firestore_proxy.wait_for("Commit")
         assert (call.forwarded, call.answered) == (None, "CANCELLED")
         assert not exists(direct, path)
 
     def test_meet_lets_rivals_start_together(
-        self, proxy: FirestoreProxy, behind: firestore.Client, path: str
+        self, firestore_proxy: FirestoreProxy, behind: firestore.Client, path: str
     ) -> None:
         """No rival is forwarded before the last has arrived, and one of them wins."""
-        proxy.inject("Commit", Meet(5))
+        firestore_proxy.inject("Commit", Meet(5))
 
         def compete(_: int) -> bool:
             try:
@@ -298,17 +294,17 @@ class TestFirestoreProxy:
 
         with ThreadPoolExecutor(5) as threads:
             assert sum(threads.map(compete, range(5))) == 1
-        forwarded = [call.forwarded or 0 for call in proxy.calls]
-        assert min(forwarded) >= max(call.arrived for call in proxy.calls)
+        forwarded = [call.forwarded or 0 for call in firestore_proxy.calls]
+        assert min(forwarded) >= max(call.arrived for call in firestore_proxy.calls)
 
     def test_a_stream_is_cut_after_some_messages(
-        self, proxy: FirestoreProxy, behind: firestore.Client, path: str
+        self, firestore_proxy: FirestoreProxy, behind: firestore.Client, path: str
     ) -> None:
         """A query fails with two of its documents delivered."""
         parts = behind.document(path).collection("parts")
         for n in range(4):
             parts.document(f"{n}").set({"n": n})
-        proxy.inject("RunQuery", CutStream(2, "UNAVAILABLE"))
+        firestore_proxy.inject("RunQuery", CutStream(2, "UNAVAILABLE"))
         never = Retry(predicate=lambda _: False)  # None breaks the library's own error handling
         query = parts.order_by("n").stream(retry=never, timeout=SOON)
         assert [next(query).get("n"), next(query).get("n")] == [0, 1]
@@ -316,7 +312,11 @@ class TestFirestoreProxy:
             next(query)
 
     def test_a_listener_falls_silent(
-        self, proxy: FirestoreProxy, behind: firestore.Client, direct: firestore.Client, path: str
+        self,
+        firestore_proxy: FirestoreProxy,
+        behind: firestore.Client,
+        direct: firestore.Client,
+        path: str,
     ) -> None:
         """A stream that hangs looks alive, but a change no longer comes through."""
         create(direct, path)
@@ -328,7 +328,7 @@ class TestFirestoreProxy:
 
         with listen():
             assert heard.get(timeout=SOON)
-        silent = proxy.inject("Listen", CutStream(0))
+        silent = firestore_proxy.inject("Listen", CutStream(0))
         with listen():
             silent.wait()
             direct.document(path).update({"changed": True})
@@ -336,10 +336,14 @@ class TestFirestoreProxy:
                 heard.get(timeout=BRIEF)
 
     def test_a_rule_picks_its_calls(
-        self, proxy: FirestoreProxy, behind: firestore.Client, direct: firestore.Client, path: str
+        self,
+        firestore_proxy: FirestoreProxy,
+        behind: firestore.Client,
+        direct: firestore.Client,
+        path: str,
     ) -> None:
         """Only the second and third commit of the named documents suffer."""
-        rule = proxy.inject(
+        rule = firestore_proxy.inject(
             "Commit", Answer("ABORTED"), when=touches(rf"{path}/parts/\d+"), after=1, times=2
         )
         outcomes = []
@@ -350,17 +354,23 @@ class TestFirestoreProxy:
                 outcomes.append(name)
         assert outcomes == ["1", "2"]
         assert rule.fired == 2
-        assert [bool(call.faults) for call in proxy.calls] == [False, False, True, True, False]
+        assert [bool(call.faults) for call in firestore_proxy.calls] == [
+            False,
+            False,
+            True,
+            True,
+            False,
+        ]
         assert not exists(direct, f"{path}/parts/1")
 
     def test_a_removed_rule_no_longer_fires(
-        self, proxy: FirestoreProxy, behind: firestore.Client, path: str
+        self, firestore_proxy: FirestoreProxy, behind: firestore.Client, path: str
     ) -> None:
         """Rules come and go while the proxy runs; `*` means every method."""
-        rule = proxy.inject("*", Answer("RESOURCE_EXHAUSTED"))
+        rule = firestore_proxy.inject("*", Answer("RESOURCE_EXHAUSTED"))
         with pytest.raises(exceptions.ResourceExhausted):
             create(behind, path)
-        proxy.remove(rule)
+        firestore_proxy.remove(rule)
         create(behind, path)
 
     def test_an_error_in_a_predicate_fails_the_test(self, firestore_emulator: str) -> None:
@@ -381,10 +391,10 @@ class TestFirestoreProxy:
                 create(client, "support/mistaken")
 
     def test_other_processes_suffer_too(
-        self, proxy: FirestoreProxy, direct: firestore.Client, path: str
+        self, firestore_proxy: FirestoreProxy, direct: firestore.Client, path: str
     ) -> None:
         """A client of another process meets the same rules."""
-        proxy.inject("Commit", DropAnswer("UNAVAILABLE"))
+        firestore_proxy.inject("Commit", DropAnswer("UNAVAILABLE"))
         program = (
             "import sys; from google.cloud import firestore\n"
             f"client = firestore.Client(project={PROJECT!r})\n"
@@ -392,7 +402,7 @@ class TestFirestoreProxy:
         )
         ended = subprocess.run(
             [sys.executable, "-c", program, path],
-            env={**os.environ, "FIRESTORE_EMULATOR_HOST": proxy.address},
+            env={**os.environ, "FIRESTORE_EMULATOR_HOST": firestore_proxy.address},
             capture_output=True,
             check=False,
             timeout=60,

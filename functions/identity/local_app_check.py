@@ -10,13 +10,14 @@ import base64
 import binascii
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from functions import firestore
-from functions.errors import AppCheckFailed, StorageUnavailable
+from functions.errors import AppCheckFailed
 
 ISSUER = "https://firebaseappcheck.googleapis.com/"
 MAX_TOKEN_CHARS = 4096
@@ -72,21 +73,33 @@ def parse(token: str, *, project: str, now: datetime) -> LocalToken:
 
 
 def consume(token: LocalToken) -> None:
-    """Use the token up, for all processes. Raises AppCheckFailed the second time."""
+    """Use the token up, for all processes.
+
+    Raises AppCheckFailed when somebody did before, StorageUnavailable.
+    """
     name = hashlib.sha256(token.token_id.encode("utf-8", "surrogatepass")).hexdigest()
     document = firestore.client().collection(firestore.APP_CHECK_TOKENS).document(name)
-    fields = {firestore.EXPIRE_AT: token.expires_at + timedelta(seconds=SKEW_SECONDS)}
-    for _attempt in range(3):
-        answer = firestore.commit(
-            lambda batch: batch.create(document, fields), timeout_seconds=firestore.TRY_SECONDS
+    nonce = secrets.token_hex(8)
+    fields = {
+        "nonce": nonce,
+        firestore.EXPIRE_AT: token.expires_at + timedelta(seconds=SKEW_SECONDS),
+    }
+
+    def since(within_seconds: float) -> datetime | None:
+        snapshot = firestore.read(
+            lambda timeout: document.get(retry=None, timeout=timeout),
+            within_seconds=within_seconds,
         )
-        if answer.kind is firestore.Kind.APPLIED:
-            return
-        if answer.kind is firestore.Kind.EXISTS:
-            raise AppCheckFailed("the App Check token was already used")
-        if answer.kind is not firestore.Kind.RETRY:
-            break  # unclear: it may be used up; the client comes back with a fresh one
-    raise StorageUnavailable("the App Check token could not be checked in time")
+        stored = snapshot.to_dict() or {}
+        return snapshot.update_time if stored.get("nonce") == nonce else None
+
+    used_at = firestore.settle(
+        lambda batch: batch.create(document, fields),
+        since,
+        within_seconds=firestore.READ_SECONDS,
+    )
+    if used_at is None:
+        raise AppCheckFailed("the App Check token was already used")
 
 
 def _json(part: str) -> Mapping[str, Any]:

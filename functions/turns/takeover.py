@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from functions import firestore, logs
-from functions.errors import Gone, StorageUnavailable
+from functions import firestore
+from functions.errors import Gone
 from functions.settings import Settings
 from functions.turns import journal, record
 from functions.turns.journal import Boundary, Chunk
@@ -56,11 +56,10 @@ def create(
         now=datetime.now(UTC),
         retention_hours=settings.retention_hours,
     )
-    taken = _take(key, holder, lambda batch: batch.create(record.reference(key), fields))
-    if taken is None:
+    lease, at = _take(key, holder, lambda batch: batch.create(record.reference(key), fields))
+    if at is None:
         return None
-    turn = record.from_fields(key, fields, read_at=taken.at, updated_at=taken.at)
-    return Taken(turn, taken.lease, begins=None)
+    return Taken(record.from_fields(key, fields, read_at=at, updated_at=at), lease, begins=None)
 
 
 def take_over(turn: Record, *, settings: Settings) -> Taken | None:
@@ -84,11 +83,10 @@ def take_over(turn: Record, *, settings: Settings) -> Taken | None:
             journal.document(turn.key, chunk.index), chunk.to_fields(expire_at=turn.expire_at)
         )
 
-    taken = _take(turn.key, holder, writes)
-    if taken is None:
+    lease, at = _take(turn.key, holder, writes)
+    if at is None:
         return None
-    now = replace(turn, holder=holder, read_at=taken.at, updated_at=taken.at)
-    return Taken(now, taken.lease, begins=chunk)
+    return Taken(replace(turn, holder=holder, read_at=at, updated_at=at), lease, begins=chunk)
 
 
 def epoch_chunk(tail: Chunk | None, holder: Holder, window: int) -> Chunk:
@@ -136,33 +134,18 @@ def _repair(turn: Record, tail: Chunk) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lease:
-    lease: Lease
-    at: datetime
-    """Server time of the turn document's last write: the first renewal's precondition."""
+def _take(
+    key: str, holder: Holder, writes: Callable[[WriteBatch], None]
+) -> tuple[Lease, datetime | None]:
+    """Send `writes`, which store `holder`; the lease, and since when it is ours, if it is.
 
-
-def _take(key: str, holder: Holder, writes: Callable[[WriteBatch], None]) -> _Lease | None:
-    """Send `writes`, which store `holder`, until it is clear whose the turn is.
-
-    Sending the same bytes again is safe: they hold a fresh nonce and fail if they were applied.
+    That instant is the server's, of the turn document's last write: the first renewal's
+    precondition.
     """
-    sent_at = time.monotonic()
-    deadline = sent_at + holder.seconds
-    while time.monotonic() < deadline:
-        answer = firestore.commit(writes, timeout_seconds=firestore.TRY_SECONDS)
-        if answer.updated_at is not None:
-            return _Lease(Lease(holder, sent_at=sent_at), answer.updated_at)
-        if answer.kind is firestore.Kind.REFUSED:
-            logs.error("taking the lease was refused", cause=answer.cause)
-            break
-        if answer.kind is firestore.Kind.RETRY:
-            time.sleep(0.05)
-            continue
-        turn = record.load(key, within_seconds=max(0.1, deadline - time.monotonic()))
-        if turn is not None and turn.holder.nonce == holder.nonce:
-            return _Lease(Lease(holder, sent_at=sent_at), turn.updated_at)
-        if answer.kind in {firestore.Kind.EXISTS, firestore.Kind.STALE}:
-            return None
-    raise StorageUnavailable("the turn's storage did not answer in time")
+
+    def since(within_seconds: float) -> datetime | None:
+        turn = record.load(key, within_seconds=within_seconds)
+        return turn.updated_at if turn is not None and turn.holder.nonce == holder.nonce else None
+
+    lease = Lease(holder, sent_at=time.monotonic())
+    return lease, firestore.settle(writes, since, within_seconds=holder.seconds)
