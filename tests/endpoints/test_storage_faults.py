@@ -1,0 +1,175 @@
+"""Turns while Firestore misbehaves between the process and the emulator."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from functions.wire.fold import Fold
+from tests.conftest import Serve
+from tests.support.client import error_of, folded, new_turn_id, resume, start
+from tests.support.firestore_proxy import (
+    Answer,
+    Delay,
+    DelayAnswer,
+    DropAnswer,
+    Fault,
+    FirestoreProxy,
+    Hang,
+    touches,
+)
+
+pytestmark = pytest.mark.emulator
+
+EVENTS = touches(r"turns/[^/]+/events/\d+$")
+TURN = touches(r"turns/[^/]+$")
+TEXT_100 = "".join(f"{n} " for n in range(1, 101))
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        (Answer("ABORTED"),),
+        (Answer("UNAVAILABLE"),),
+        (DropAnswer("UNAVAILABLE"),),
+        (DropAnswer("DEADLINE_EXCEEDED"),),
+        (DelayAnswer(0.3),),
+        (Delay(0.3), DropAnswer("UNAVAILABLE")),
+    ],
+    ids=str,
+)
+def test_a_turn_gets_through_bad_commits(
+    serve: Serve, firestore_proxy: FirestoreProxy, faults: tuple[Fault, ...]
+) -> None:
+    """Every other commit goes wrong; nothing is lost, nothing twice, no lease is lost."""
+    server = serve("start_turn", storage=firestore_proxy.address, LEASE_SECONDS="6")
+    turn_id = new_turn_id()
+    for skip in range(0, 40, 2):
+        firestore_proxy.inject("Commit", *faults, when=EVENTS, times=1, after=skip // 2)
+    with start(server, turn_id, [["count", 1, 100, 50]]) as stream:
+        stream.read_to_end(timeout=40)
+        assert folded(stream).text == TEXT_100
+        assert folded(stream).rewinds == 0
+    with resume(serve("resume_turn"), turn_id) as replay:
+        replay.read_to_end()
+        assert folded(replay).text == TEXT_100
+        assert [event.id for event in replay.events()] == list(range(1, 102))
+
+
+def test_a_chunk_that_is_refused_for_good_ends_the_turn_clearly(
+    serve: Serve, firestore_proxy: FirestoreProxy
+) -> None:
+    """Its text, which was shown, is withdrawn; it is never sent again."""
+    server = serve("start_turn", storage=firestore_proxy.address, LEASE_SECONDS="6")
+    turn_id = new_turn_id()
+    firestore_proxy.inject("Commit", Answer("INVALID_ARGUMENT"), when=EVENTS, times=1, after=3)
+    with start(server, turn_id, [["count", 1, 100, 50]]) as stream:
+        stream.read_to_end(timeout=20)
+        state = folded(stream)
+        assert state.ended is not None
+        assert state.ended.data["code"] == "journal_refused"
+        assert state.rewinds == 1
+    with resume(serve("resume_turn"), turn_id) as replay:
+        replay.read_to_end()
+        assert folded(replay).text == state.text
+        assert TEXT_100.startswith(state.text)
+
+
+def test_an_agent_that_swallows_everything_cannot_hide_a_refused_chunk(
+    serve: Serve, firestore_proxy: FirestoreProxy
+) -> None:
+    """The turn does not end as a success that is not in the journal."""
+    server = serve("start_turn", storage=firestore_proxy.address, LEASE_SECONDS="6")
+    firestore_proxy.inject("Commit", Answer("INVALID_ARGUMENT"), when=EVENTS, times=1, after=2)
+    script = [["swallow", [["count", 1, 100, 50]]]]
+    with start(server, new_turn_id(), script) as stream:
+        stream.read_to_end(timeout=20)
+        assert stream.events()[-1].data["code"] == "journal_refused"
+
+
+def test_an_owner_cut_off_from_storage_stops_in_time_and_shows_nothing_more(
+    serve: Serve, firestore_proxy: FirestoreProxy
+) -> None:
+    """Its stream goes on as a follower's: pings, and then the turn of whoever took over."""
+    server = serve(
+        "start_turn", storage=firestore_proxy.address, LEASE_SECONDS="2", HEARTBEAT_SECONDS="0.5"
+    )
+    turn_id = new_turn_id()
+    with start(server, turn_id, [["count", 1, 200, 50]]) as stream:
+        stream.read_until(20)
+        rules = [firestore_proxy.inject("*", Hang())]
+        cut_off_at = time.monotonic()
+        with resume(serve("resume_turn"), turn_id) as other:
+            other.read_to_end(timeout=30)
+            text = folded(other).text
+        assert text == "".join(f"{n} " for n in range(1, 201))
+        own = [event for event in stream.events() if event.id < 10_000]
+        assert own[-1].arrived - cut_off_at < 2.1, "showed something past its deadline"
+        for rule in rules:
+            firestore_proxy.remove(rule)
+        stream.read_to_end(timeout=30)
+        state = folded(stream)
+        if not state.ended:  # out of patience: the client resumes
+            with resume(serve("resume_turn"), turn_id, state.cursor) as again:
+                again.read_to_end()
+                folded(again, into=state)
+        assert state.text == text
+        assert stream.longest_silence(after_first_byte=True) < 0.8
+
+
+@pytest.mark.parametrize("fault", [Hang(), DelayAnswer(1.5), Answer("UNAVAILABLE")], ids=str)
+def test_a_follower_pings_on_time_whatever_storage_does(
+    serve: Serve, firestore_proxy: FirestoreProxy, fault: Fault
+) -> None:
+    """No silence over the heartbeat while its reads hang, are slow or fail (X2)."""
+    starter, turn_id = serve("start_turn", LEASE_SECONDS="9"), new_turn_id()
+    follow = serve("resume_turn", storage=firestore_proxy.address, HEARTBEAT_SECONDS="1")
+    with start(starter, turn_id, [["count", 1, 240, 30]]) as owner:
+        owner.read_until(1)
+        with resume(follow, turn_id) as follower:
+            follower.read_until(5)
+            rule = firestore_proxy.inject("BatchGetDocuments", fault)
+            time.sleep(4)
+            firestore_proxy.remove(rule)
+            follower.read_to_end(timeout=20)
+            assert follower.longest_silence(after_first_byte=True) < 1.3
+            state = folded(follower)
+        if not state.ended:
+            with resume(serve("resume_turn"), turn_id, state.cursor) as again:
+                again.read_to_end()
+                folded(again, into=state)
+    assert state.text == "".join(f"{n} " for n in range(1, 241))
+
+
+@pytest.mark.parametrize("method", ["Commit", "BatchGetDocuments", "RunQuery"])
+def test_storage_that_is_away_is_503(
+    serve: Serve, firestore_proxy: FirestoreProxy, method: str
+) -> None:
+    """With Retry-After, in bounded time; the client's next attempt succeeds."""
+    starter, turn_id = serve("start_turn"), new_turn_id()
+    with start(starter, turn_id, [["count", 1, 5, 0]]) as stream:
+        stream.read_to_end()
+    resumer = serve("resume_turn", storage=firestore_proxy.address)
+    rule = firestore_proxy.inject(method, Answer("UNAVAILABLE"))
+    with resume(resumer, turn_id) as stream:
+        assert (stream.status, error_of(stream)["code"]) == (503, "storage_unavailable")
+        assert int(stream.headers["retry-after"]) > 0
+    firestore_proxy.remove(rule)
+    with resume(resumer, turn_id) as stream:
+        stream.read_to_end()
+        assert folded(stream, into=Fold()).ended
+
+
+def test_a_turn_that_was_made_but_not_answered_is_run_once(
+    serve: Serve, firestore_proxy: FirestoreProxy, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The creating commit's answer is lost: the creator recognises its own turn."""
+    effects = tmp_path_factory.mktemp("effects") / "runs"
+    server = serve("start_turn", storage=firestore_proxy.address, LEASE_SECONDS="3")
+    firestore_proxy.inject("Commit", DropAnswer("UNAVAILABLE"), when=TURN, times=1)
+    with start(server, new_turn_id(), [["effect", str(effects)], ["say", "once"]]) as stream:
+        stream.read_to_end()
+        assert folded(stream).text == "once"
+        assert folded(stream).rewinds == 0
+    assert len(effects.read_text().splitlines()) == 1
