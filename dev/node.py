@@ -1,0 +1,80 @@
+"""Node.js, and the firebase-tools that is pinned in `dev/firebase-tools` and runs on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+
+from dev import progress
+from dev.project import FIREBASE_TOOLS, ProblemError
+
+OLDEST_MAJOR = 20
+
+PACKAGE = FIREBASE_TOOLS / "node_modules" / "firebase-tools"
+_STAMP = FIREBASE_TOOLS / "node_modules" / ".agent-turns-installed"
+
+
+def ensure_firebase_tools() -> None:
+    """Install the pinned firebase-tools; quick when it is there.
+
+    Raises:
+        ProblemError: Node.js or npm is missing or too old, or the installation failed.
+    """
+    wanted = hashlib.sha256((FIREBASE_TOOLS / "package-lock.json").read_bytes()).hexdigest()
+    if _STAMP.exists() and _STAMP.read_text("utf-8") == wanted:
+        return
+    locate()
+    npm = shutil.which("npm")
+    if npm is None:
+        raise ProblemError(
+            "npm was not found. It comes with Node.js: install that from https://nodejs.org."
+        )
+    progress.run(
+        "Installing firebase-tools",
+        [npm, "ci"],
+        cwd=FIREBASE_TOOLS,
+        on_failure="npm could not install firebase-tools (its words are above). Check the"
+        " connection to the npm registry, then run the same command again.",
+    )
+    _STAMP.write_text(wanted, "utf-8")
+
+
+def locate() -> str:
+    """Return the command of a Node.js that firebase-tools runs on.
+
+    Raises:
+        ProblemError: there is none, or it is too old.
+    """
+    node = shutil.which("node")
+    if node is None:
+        raise ProblemError(
+            f"Node.js was not found, and firebase-tools runs on it. Install version {OLDEST_MAJOR}"
+            " or newer from https://nodejs.org, then run the same command again."
+        )
+    words = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    version = words.strip().lstrip("v")
+    if not version.split(".")[0].isdigit() or int(version.split(".")[0]) < OLDEST_MAJOR:
+        raise ProblemError(
+            f"Node.js {version or 'of an unknown version'} is too old: firebase-tools needs"
+            f" {OLDEST_MAJOR} or newer. Install that from https://nodejs.org (or `nvm install"
+            f" {OLDEST_MAJOR}`), then run the same command again."
+        )
+    return node
+
+
+def firebase() -> list[str]:
+    """Return the command line that starts the pinned firebase-tools, to be followed by its own."""
+    return [locate(), str(PACKAGE / "lib" / "bin" / "firebase.js")]
+
+
+def firestore_emulator_jar() -> str | None:
+    """Return the file name of the emulator that the pinned firebase-tools downloads.
+
+    None before firebase-tools is installed.
+    """
+    facts = PACKAGE / "lib" / "emulator" / "downloadableEmulatorInfo.json"
+    if not facts.exists():
+        return None
+    return str(json.loads(facts.read_text("utf-8"))["firestore"]["downloadPathRelativeToCacheDir"])

@@ -1,0 +1,61 @@
+"""Print a local App Check token: `python3 -m dev.token`.
+
+The functions accept it only on the emulator, under a `demo-` project, and only once: it is the
+unsigned stand-in, in the manner of the Auth emulator's tokens, of what the App Check SDK fetches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import time
+import uuid
+
+from dev.project import LOCAL_PROJECT
+
+APP = "1:000000000000:web:local"
+TTL_SECONDS = 300
+
+
+def claims(project: str, app: str, ttl_seconds: int, now: float) -> dict[str, object]:
+    """Return the claims of a fresh token, valid from `now` (seconds since 1970) on.
+
+    Each call gives another `jti`, by which the functions know a token that was used.
+    """
+    return {
+        "iss": f"https://firebaseappcheck.googleapis.com/{project}",
+        "aud": [f"projects/{project}"],
+        "sub": app,
+        "iat": int(now),
+        "exp": int(now) + ttl_seconds,
+        "jti": str(uuid.uuid4()),
+    }
+
+
+def encode(payload: dict[str, object]) -> str:
+    """Encode claims as an unsigned JWT: its third part is empty, so it ends with a dot."""
+    return f"{_part({'alg': 'none', 'typ': 'JWT'})}.{_part(payload)}."
+
+
+def _part(value: dict[str, object]) -> str:
+    text = json.dumps(value, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def main() -> None:
+    """Print one token."""
+    parser = argparse.ArgumentParser(
+        prog="python3 -m dev.token", description="Print a local App Check token, good for one call."
+    )
+    parser.add_argument("--project", default=LOCAL_PROJECT, help="its id (default: %(default)s)")
+    parser.add_argument("--app", default=APP, help="the app id (default: %(default)s)")
+    parser.add_argument(
+        "--ttl", type=int, default=TTL_SECONDS, help="seconds (default: %(default)s)"
+    )
+    options = parser.parse_args()
+    print(encode(claims(options.project, options.app, options.ttl, time.time())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""`make verify`, `make test`, `make format`: the checks of this repository, as CI runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from dev import command, firestore_emulator, setup
+from dev.project import ROOT, ProblemError
+from dev.python import BIN
+
+STAGES = {
+    "format": ["ruff", "format", "--check"],
+    "lint": ["ruff", "check"],
+    "types": ["mypy"],
+    "tests": ["pytest"],
+}
+FORMAT = [["ruff", "format"], ["ruff", "check", "--fix"]]
+
+
+def run(stages: list[str], extra: list[str]) -> int:
+    """Run those stages in order up to the first that fails; return its exit status, or 0.
+
+    The extra arguments go to the last one. Tests that need the Firestore emulator skip, or in CI
+    fail, where it cannot be had; the others run.
+    """
+    for stage in stages:
+        if stage == "tests":
+            try:
+                firestore_emulator.ensure()
+            except ProblemError as missing:
+                print(f"\n{missing}\n", file=sys.stderr)
+        line = [*STAGES[stage], *(extra if stage == stages[-1] else [])]
+        print(f"== {stage}: {' '.join(line)}", flush=True)
+        status = _call(line)
+        if status:
+            print(f"\nverify: the {stage} stage failed.", file=sys.stderr)
+            return status
+    return 0
+
+
+def main() -> int:
+    """Set up, then run what the first argument names: a stage, `all` or `fix`."""
+    setup.ensure()
+    name, *extra = sys.argv[1:]
+    if name == "fix":
+        return max(_call(line) for line in FORMAT)
+    return run(list(STAGES) if name == "all" else [name], extra)
+
+
+def _call(line: list[str]) -> int:
+    return subprocess.run([BIN / line[0], *line[1:]], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(command.status(main))
