@@ -133,11 +133,13 @@ def test_a_killed_test_run_leaves_no_process(project: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", script, str(project)],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(project.parent)},  # Its files stay behind.
         stdout=subprocess.PIPE,
         text=True,
     ) as run:
         assert run.stdout is not None
         mark = run.stdout.readline().strip()
+        assert mark
         assert len(processes.marked(mark)) > 3
         run.send_signal(signal.SIGKILL)
     eventually(lambda: processes.marked(mark) == [], 15)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import socketserver
 import subprocess
 import sys
@@ -305,7 +306,8 @@ class TestFirestoreProxy:
         for n in range(4):
             parts.document(f"{n}").set({"n": n})
         firestore_proxy.inject("RunQuery", CutStream(2, "UNAVAILABLE"))
-        never = Retry(predicate=lambda _: False)  # None breaks the library's own error handling
+        # With its default, or None, the library fails here with an AttributeError of its own.
+        never = Retry(predicate=lambda _: False)
         query = parts.order_by("n").stream(retry=never, timeout=SOON)
         assert [next(query).get("n"), next(query).get("n")] == [0, 1]
         with pytest.raises(exceptions.ServiceUnavailable):
@@ -505,9 +507,11 @@ def serving(script: Callable[[Peer], None]) -> Iterator[str]:
         server.script = script
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def stream_of(*writes: bytes) -> Callable[[Peer], None]:
@@ -538,13 +542,30 @@ class TestCuttingProxy:
                 assert stream.body == b"".join(writes)
             assert [(cut.reason, cut.downstream_bytes) for cut in wire.cuts] == [("bytes", count)]
 
+    def test_a_reset_after_bytes_waits_for_a_slow_client(self) -> None:
+        """An RST discards what is not delivered: it comes when the client's kernel has it all."""
+        count = 50_000
+        with serving(stream_of(b"x" * 2 * count)) as url, CuttingProxy(url) as wire:
+            wire.cut_after_bytes(count, "rst")
+            with socket.socket() as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                client.connect(("127.0.0.1", int(wire.address.rpartition(":")[2])))
+                client.settimeout(SOON)
+                client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                threading.Event().wait(BRIEF)
+                received = 0
+                with pytest.raises(ConnectionResetError):
+                    while True:
+                        received += len(client.recv(count))
+            assert received == count
+
     def test_cut_after_bytes_counts_from_the_order(self) -> None:
         """On an open connection only the bytes after the order count, and `times` is obeyed."""
         go = threading.Semaphore(0)
 
         def script(peer: Peer) -> None:
             peer.send(HEAD + chunk(PING))
-            go.acquire()
+            go.acquire(timeout=SOON)
             peer.send(chunk(frame(1)))
             peer.ended_by()
 

@@ -69,6 +69,8 @@ class _Pending:
     frame: bytes
     length: int
     """UTF-16 length of the turn's text after this event."""
+    shown: bool
+    """Whether it is in the feed already, or has to wait for its commit (W1)."""
 
 
 def _nothing(_batch: WriteBatch, _last: int) -> None:
@@ -147,19 +149,7 @@ class Writer:
         """
         for piece in filter(None, [self._joiner.flush()]):
             self._show(piece)
-        with self._appending:
-            with self._changed:
-                self._check()
-                self._barrier = True
-                shown = len(self._pending)
-                for event in events:
-                    self._add(event)
-            try:
-                self._append_pending(shown, finishes_step=finishes_step, also=also)
-            finally:
-                with self._changed:
-                    self._barrier = False
-                    self._changed.notify_all()
+        self._commit(events, also, finishes_step=finishes_step)
 
     def finish(self, event: Event, also: Callable[[WriteBatch, int], None]) -> None:
         """Commit the terminal event, together with the writes of `also`; nothing follows it.
@@ -167,6 +157,9 @@ class Writer:
         After the journal refused a chunk, only an `Error` can end the turn; the text of that
         chunk is withdrawn. Raises as `token` does.
         """
+        for piece in filter(None, [self._joiner.flush()]):
+            if self._failure is None:
+                self._show(piece)
         with self._appending:
             with self._changed:
                 if not isinstance(event, Error):
@@ -177,10 +170,7 @@ class Writer:
                     self._pending_bytes = 0
                     self._length = self._committed_length
             withdrawn = [] if refused is None else [Rewind(self._confirmed, self._length)]
-            self.commit([*withdrawn, event], also=also)
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
+            self._commit([*withdrawn, event], also, ends=True)
 
     # Reading: called by the threads of local readers.
 
@@ -215,10 +205,12 @@ class Writer:
         self._urgent.set()
 
     def _check(self) -> None:
+        """Raise what keeps the turn from going on: nothing follows its end, or a lost lease."""
         if self._failure is not None:
             raise self._failure
-        if not self._ended:
-            self._lease.remaining()
+        if self._ended or self._closed:
+            raise LeaseLost
+        self._lease.remaining()
 
     def _show(self, piece: str) -> None:
         with self._changed:
@@ -226,9 +218,7 @@ class Writer:
                 self._check()
                 self._changed.wait(0.1)
             self._check()
-            pending = self._add(Token(piece))
-            self._feed.append(pending.frame)
-            self._feed_bytes += len(pending.frame)
+            self._add(Token(piece), shown=True)
             self._changed.notify_all()
             full = self._pending_bytes >= FLUSH_BYTES
         self._work.set()
@@ -239,17 +229,41 @@ class Writer:
         inside_window = self._next_id <= highest_showable(self._confirmed, self._turn.window)
         return inside_window and self._pending_bytes < PENDING_BYTES
 
-    def _add(self, event: Event) -> _Pending:
+    def _add(self, event: Event, *, shown: bool) -> None:
         """Number an event and queue it for the journal. Called with the condition held."""
         if isinstance(event, Token):
             self._length += text.utf16_length(event.text)
         elif isinstance(event, Rewind):
             self._length = event.length
-        pending = _Pending(self._next_id, sse.encode(self._next_id, event), self._length)
+        frame = sse.encode(self._next_id, event)
+        self._pending.append(_Pending(self._next_id, frame, self._length, shown))
+        self._pending_bytes += len(frame)
         self._next_id += 1
-        self._pending.append(pending)
-        self._pending_bytes += len(pending.frame)
-        return pending
+        if shown:
+            self._feed.append(frame)
+            self._feed_bytes += len(frame)
+
+    def _commit(
+        self,
+        events: Sequence[Event],
+        also: Callable[[WriteBatch, int], None],
+        *,
+        finishes_step: bool = False,
+        ends: bool = False,
+    ) -> None:
+        with self._appending:
+            with self._changed:
+                self._check()
+                self._barrier = True
+                for event in events:
+                    self._add(event, shown=False)
+            try:
+                self._append_pending(finishes_step=finishes_step, also=also)
+                self._ended = ends
+            finally:
+                with self._changed:
+                    self._barrier = False
+                    self._changed.notify_all()
 
     def _flush_loop(self) -> None:
         with logs.context(**self._fields), suppress(LeaseLost, TurnFailed):
@@ -258,16 +272,16 @@ class Writer:
                 self._urgent.wait(self._flush_seconds)
                 with self._appending:
                     with self._changed:
-                        shown = len(self._pending)
-                        if not shown:
+                        some = bool(self._pending)
+                        if not some:
                             self._work.clear()
-                    if shown and not self._stopped():
-                        self._append_pending(shown, finishes_step=False, also=_nothing)
+                    if some and not self._stopped():
+                        self._append_pending(finishes_step=False, also=_nothing)
 
     def _append_pending(
-        self, shown: int, *, finishes_step: bool, also: Callable[[WriteBatch, int], None]
+        self, *, finishes_step: bool, also: Callable[[WriteBatch, int], None]
     ) -> None:
-        """Append what is pending now. The first `shown` of it are in the feed already."""
+        """Append what is pending now, the last part of it together with the writes of `also`."""
         with self._changed:
             pending, self._pending = self._pending, []
             self._pending_bytes = 0
@@ -276,8 +290,7 @@ class Writer:
         parts = _split(pending)
         for part in parts[:-1]:
             self._append(part, self._boundary, _nothing)
-            self._confirm(part, shown)
-            shown = max(0, shown - len(part))
+            self._confirm(part)
         part = parts[-1]
         boundary = self._boundary
         if finishes_step:
@@ -285,7 +298,7 @@ class Writer:
             boundary = Boundary(end, self._length, boundary.steps + 1)
         self._append(part, boundary, also)
         self._boundary = boundary
-        self._confirm(part, shown)
+        self._confirm(part)
 
     def _append(
         self, part: list[_Pending], boundary: Boundary, also: Callable[[WriteBatch, int], None]
@@ -319,16 +332,17 @@ class Writer:
             self._lease.lose("invariant broken")
             raise LeaseLost from None
 
-    def _confirm(self, part: list[_Pending], shown: int) -> None:
+    def _confirm(self, part: list[_Pending]) -> None:
         """`part` is committed: show what waited for that, and drop what is no longer needed."""
         with self._changed:
             self._index += 1
             if part:
                 self._confirmed = part[-1].id
                 self._committed_length = part[-1].length
-            for item in part[shown:]:
-                self._feed.append(item.frame)
-                self._feed_bytes += len(item.frame)
+            for item in part:
+                if not item.shown:
+                    self._feed.append(item.frame)
+                    self._feed_bytes += len(item.frame)
             dropped = 0
             while self._feed_bytes > FEED_BYTES and self._base + dropped < self._confirmed:
                 self._feed_bytes -= len(self._feed[dropped])
