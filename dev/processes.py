@@ -53,7 +53,15 @@ def end(mark: str, leader: int) -> bool:
                 if pid != leader and _group(pid) == leader:
                     _send(pid, signal.SIGKILL)
             _wait(lambda: leader not in marked(mark), _UNFORCED_SECONDS)
-    return _wait(lambda: not _kill_all(mark), _FORCED_SECONDS)
+    return _wait(lambda: _all_gone(mark), _FORCED_SECONDS)
+
+
+def _all_gone(mark: str) -> bool:
+    """Kill what is left and look twice: in the midst of its exec a process shows no environment."""
+    if _kill_all(mark):
+        return False
+    time.sleep(_POLL_SECONDS)
+    return not _kill_all(mark)
 
 
 def _kill_all(mark: str) -> list[int]:
