@@ -607,6 +607,14 @@ class TestCuttingProxy:
             assert [ends.get(timeout=SOON), ends.get(timeout=SOON)] == [how, how]
             assert len(wire.cuts) == 2
 
+    def test_a_fin_stays_one_with_bytes_unread(self) -> None:
+        """A client that was still sending sees an end, not a reset."""
+        with serving(stream_of()) as url, CuttingProxy(url) as wire:
+            wire.stall()
+            with RawStream(wire.url, "POST", body=b"x" * 100_000) as stream:
+                wire.cut()
+                assert stream.read_to_end() == "cut"
+
     def test_a_cut_may_be_hidden_from_the_server(self) -> None:
         """The server goes on sending into nothing, as behind a front that hides disconnects."""
         go, sent = threading.Event(), threading.Event()
@@ -835,7 +843,7 @@ class TestRawStream:
 
     @pytest.mark.parametrize("how", ["fin", "rst"])
     def test_the_server_sees_how_the_client_left(self, how: How) -> None:
-        """`close` is a FIN even with bytes unread, `abort` an RST; what came stays readable."""
+        """`close` is a FIN, `abort` an RST; what came stays readable."""
         ends: Queue[str] = Queue()
 
         def script(peer: Peer) -> None:
