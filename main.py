@@ -5,7 +5,7 @@ from firebase_functions.options import MemoryOption
 from flask import Request, Response
 
 from functions.agents import agent
-from functions.endpoints import resume, start
+from functions.endpoints import cancel, resume, start
 from functions.endpoints.service import Service
 from functions.settings import THREADS
 
@@ -25,6 +25,19 @@ _streaming = https_fn.on_request(
 def start_turn(request: Request) -> Response:
     """Start a turn, or attach to it."""
     return start.start_turn(request, service)
+
+
+@https_fn.on_request(
+    region="us-central1",
+    memory=MemoryOption.MB_256,
+    cpu=1,
+    timeout_sec=60,
+    concurrency=THREADS,
+    invoker="public",
+)
+def cancel_turn(request: Request) -> Response:
+    """End a turn as cancelled."""
+    return cancel.cancel_turn(request, service)
 
 
 @_streaming

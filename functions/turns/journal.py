@@ -71,6 +71,14 @@ class Chunk:
         """Whether the turn ends here."""
         return sse.ends_turn(self.frames)
 
+    @property
+    def final_status(self) -> str:
+        """The status of a turn that ends with this chunk."""
+        last = list(sse.decode(self.frames))[-1]
+        if last.type == "error":
+            return record.ERROR
+        return record.CANCELLED if last.data["reason"] == "cancelled" else record.DONE
+
     def to_fields(self, expire_at: datetime) -> dict[str, Any]:
         """As stored. `frames` are bytes: no encoding can refuse or change them."""
         return {

@@ -121,10 +121,7 @@ def _require_whole(turn: Record, tail: Chunk | None) -> None:
 
 def _repair(turn: Record, tail: Chunk) -> None:
     """Make the status agree with a terminal event that is in the journal; append nothing."""
-    kind = list(sse.decode(tail.frames))[-1]
-    status = record.ERROR if kind.type == "error" else record.DONE
-    if status == record.DONE and kind.data["reason"] == "cancelled":
-        status = record.CANCELLED
+    status = tail.final_status
     unchanged = firestore.client().write_option(last_update_time=turn.updated_at)
     firestore.commit(
         lambda batch: batch.update(

@@ -15,7 +15,7 @@ from typing import Any
 from firebase_functions import https_fn
 from flask import Request, Response
 
-from functions.endpoints import resume, start
+from functions.endpoints import cancel, resume, start
 from functions.endpoints.service import Service
 from functions.turns.program import Agent, StepFailed, Turn
 
@@ -131,3 +131,9 @@ def start_turn(request: Request) -> Response:
 def resume_turn(request: Request) -> Response:
     """`resume_turn` with the scripted agent."""
     return resume.resume_turn(request, service)
+
+
+@https_fn.on_request()
+def cancel_turn(request: Request) -> Response:
+    """`cancel_turn`, for the scripted agent's turns."""
+    return cancel.cancel_turn(request, service)

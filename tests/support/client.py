@@ -69,3 +69,12 @@ def error_of(stream: RawStream) -> dict[str, Any]:
     assert set(body) == {"error"}
     assert set(body["error"]) == {"code", "message", "correlationId"}
     return dict(body["error"])
+
+
+def cancel(server: FunctionServer | str, turn_id: str) -> str:
+    """Stop a turn; its status after that. AssertionError for any answer but 200."""
+    url = server if isinstance(server, str) else server.url
+    with RawStream(url, "POST", headers(turn_id)) as stream:
+        assert stream.status == 200, stream.raw
+        stream.read_to_end()
+        return str(json.loads(stream.body)["status"])
