@@ -6,19 +6,27 @@ Names live here alone; rules, indexes and code are tested against them.
 from __future__ import annotations
 
 import enum
+import os
+import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from functions import logs
 from functions.errors import StorageUnavailable
 from functions.settings import settings
 
 if TYPE_CHECKING:  # imported at first use: half a second that a cold start does not pay
-    from google.cloud.firestore import Client, WriteBatch
+    from google.cloud.firestore import (
+        Client,
+        CollectionReference,
+        DocumentSnapshot,
+        Query,
+        WriteBatch,
+    )
 
 TURNS = "turns"
 EVENTS = "events"
@@ -52,6 +60,8 @@ def client() -> Client:
     if _client is None:
         with _client_lock:
             if _client is None:
+                # Its notes on stderr are no structured log lines.
+                os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
                 from google.cloud.firestore import Client
 
                 _client = Client(project=settings().project)
@@ -112,9 +122,9 @@ def commit(writes: Callable[[WriteBatch], None], *, timeout_seconds: float) -> A
     from google.api_core.exceptions import GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
 
-    batch = client().batch()
-    writes(batch)
     try:
+        batch = client().batch()
+        writes(batch)
         results = batch.commit(retry=None, timeout=timeout_seconds)
     except (GoogleAPIError, GoogleAuthError) as error:
         return Answer(classify(error), cause=type(error).__name__)
@@ -136,6 +146,7 @@ def settle(
     Raises StorageUnavailable when it stays unclear, or when Firestore will never take them.
     """
     deadline = time.monotonic() + within_seconds
+    pauses = backoff()
     while time.monotonic() < deadline:
         answer = commit(writes, timeout_seconds=min(TRY_SECONDS, within_seconds))
         if answer.updated_at is not None:
@@ -147,14 +158,36 @@ def settle(
             ours = read_back(max(0.1, deadline - time.monotonic()))
             if ours is not None or answer.kind in {Kind.EXISTS, Kind.STALE}:
                 return ours
-        time.sleep(0.05)
+        time.sleep(next(pauses))
     raise StorageUnavailable(_NO_ANSWER)
+
+
+def backoff(first: float = 0.02, most: float = 0.5) -> Iterator[float]:
+    """Pauses in seconds between tries: doubling up to `most`, with jitter."""
+    pause = first
+    while True:
+        yield pause * random.uniform(0.5, 1)  # noqa: S311 - jitter, not a secret
+        pause = min(2 * pause, most)
+
+
+def documents(
+    query: Query | CollectionReference, timeout_seconds: float
+) -> Iterator[DocumentSnapshot[Any]]:
+    """The documents of a query, asked for once.
+
+    Not `retry=None`: the SDK asks that for its predicate when an error comes in mid-stream, and
+    the real error is lost in an AttributeError.
+    """
+    from google.api_core.retry import Retry
+
+    never = Retry(predicate=lambda _error: False)
+    yield from query.stream(retry=never, timeout=timeout_seconds)
 
 
 def read(call: Callable[[float], T], *, within_seconds: float = READ_SECONDS) -> T:
     """The result of `call(timeout)`, tried again while the error is one that passes.
 
-    Raises StorageUnavailable after `within_seconds`.
+    Returns or raises StorageUnavailable within about `within_seconds`, the last try included.
     """
     from google.api_core import exceptions
     from google.api_core.retry import Retry, if_exception_type
@@ -168,7 +201,12 @@ def read(call: Callable[[float], T], *, within_seconds: float = READ_SECONDS) ->
         maximum=0.5,
         timeout=within_seconds,
     )
+    deadline = time.monotonic() + within_seconds
+
+    def attempt() -> T:
+        return call(max(0.05, min(TRY_SECONDS, deadline - time.monotonic())))
+
     try:
-        return retry(call)(min(TRY_SECONDS, within_seconds))
+        return retry(attempt)()
     except (exceptions.GoogleAPIError, GoogleAuthError) as error:
         raise StorageUnavailable(_NO_ANSWER) from error

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from firebase_functions.params import IntParam
+
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 
 CLIENT_IDLE_SECONDS = 10.0
 """Clients drop a stream that was silent for so long (docs/PROTOCOL.md, "Clients")."""
@@ -70,8 +73,14 @@ class Settings:
             raise ValueError("LEASE_SECONDS must be between 1 and 60")
         if self.flush_seconds > self.renewal_seconds:
             raise ValueError("FLUSH_SECONDS must be at most a third of LEASE_SECONDS")
-        if self.retention_hours < 2 * LONGEST_TURN_HOURS:
-            raise ValueError("RETENTION_HOURS must be at least 2: the longest turn, twice")
+        if not 2 * LONGEST_TURN_HOURS <= self.retention_hours <= 24 * 366:
+            raise ValueError("RETENTION_HOURS must be between 2 (the longest turn, twice) and 8784")
+        for origin in self.allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"ALLOWED_ORIGINS: {origin!r} is no origin; write https://host or "
+                    "https://host:port, without a path or a slash at the end"
+                )
         if not 30 <= self.response_seconds <= 3600:
             raise ValueError("RESPONSE_SECONDS must be between 30 and 3600")
 
@@ -88,7 +97,7 @@ class Settings:
 
         return cls(
             project=_project(environ),
-            threads=int(number("THREADS", _framework_threads())),
+            threads=_threads(environ),
             allowed_origins=frozenset(environ.get("ALLOWED_ORIGINS", "").replace(",", " ").split()),
             heartbeat_seconds=number("HEARTBEAT_SECONDS", 4),
             flush_seconds=number("FLUSH_SECONDS", 0.25),
@@ -109,10 +118,18 @@ def _project(environ: Mapping[str, str]) -> str:
     for name in ("GCLOUD_PROJECT", "GOOGLE_CLOUD_PROJECT"):
         if environ.get(name):
             return environ[name]
-    config = environ.get("FIREBASE_CONFIG", "")
-    return str(json.loads(config).get("projectId", "")) if config.startswith("{") else ""
+    try:
+        project = json.loads(environ.get("FIREBASE_CONFIG", "")).get("projectId")
+    except (ValueError, AttributeError):  # a file's name, or nothing that Firebase writes
+        return ""
+    return project if isinstance(project, str) else ""
 
 
-def _framework_threads() -> int:
-    """What functions-framework starts when nobody sets THREADS."""
-    return (os.cpu_count() or 1) * 4
+def _threads(environ: Mapping[str, str]) -> int:
+    """How many threads functions-framework starts: four per core when nobody sets THREADS."""
+    text = environ.get("THREADS", "")
+    if not text:
+        return (os.cpu_count() or 1) * 4
+    if not text.isascii() or not text.isdigit() or len(text) > 4:
+        raise ValueError(f"THREADS must be a whole number, not {text!r}")
+    return int(text)

@@ -38,6 +38,8 @@ def serve(
         fields[logs.TRACE_FIELD] = f"projects/{settings.project}/traces/{trace}"
     logs.begin(fields)
     response = _answer(request, methods, handler, correlation_id)
+    if not response.is_streamed:
+        _drain(request)
     response.headers["X-Correlation-Id"] = correlation_id
     _allow_origin(request, response, settings)
     return response
@@ -68,6 +70,18 @@ def _answer(
     except Exception:  # noqa: BLE001 - the edge: nothing may reach the framework, which would show it
         logs.error("unhandled exception")
         return _error(500, "internal", "the request failed on the server", correlation_id)
+
+
+def _drain(request: Request) -> None:
+    """Read what is left of the body, in pieces, and forget it.
+
+    The framework would read it whole into memory; unread, it would break the connection.
+    """
+    try:
+        while request.stream.read(64 * 1024):
+            pass
+    except Exception:  # noqa: BLE001 - the client left in the middle: there is nothing to answer
+        logs.info("the body ended early")
 
 
 def _error(status: int, code: str, message: str, correlation_id: str) -> Response:

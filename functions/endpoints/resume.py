@@ -6,7 +6,7 @@ from functools import partial
 
 from flask import Request, Response
 
-from functions.endpoints import front, requests, streaming
+from functions.endpoints import front, streaming
 from functions.endpoints.service import Service
 from functions.turns import admission
 
@@ -14,15 +14,16 @@ from functions.turns import admission
 def resume_turn(request: Request, service: Service) -> Response:
     """Stream what the caller has missed of the turn, and then the rest of it as it comes."""
 
-    def handle(request: Request) -> Response:
-        turn_id = requests.turn_id(request)
-        admit = partial(
+    def read(_request: Request, turn_id: str, cursor: int) -> streaming.Admit:
+        return partial(
             admission.resume,
             turn_id=turn_id,
-            cursor=requests.cursor(request),
+            cursor=cursor,
             owners=service.owners,
             settings=service.settings,
         )
-        return streaming.respond(request, service, turn_id, admit)
+
+    def handle(request: Request) -> Response:
+        return streaming.respond(request, service, read)
 
     return front.serve(request, service.settings, methods=("GET", "POST"), handler=handle)

@@ -14,16 +14,17 @@ from functions.turns import admission
 def start_turn(request: Request, service: Service) -> Response:
     """Create the turn named by `X-Stream-Turn-Id`, or attach to it, and stream it."""
 
-    def handle(request: Request) -> Response:
-        turn_id = requests.turn_id(request)
-        admit = partial(
+    def read(request: Request, turn_id: str, cursor: int) -> streaming.Admit:
+        return partial(
             admission.start,
             turn_id=turn_id,
-            cursor=requests.cursor(request),
+            cursor=cursor,
             request=requests.turn_request(request),
             owners=service.owners,
             settings=service.settings,
         )
-        return streaming.respond(request, service, turn_id, admit)
+
+    def handle(request: Request) -> Response:
+        return streaming.respond(request, service, read)
 
     return front.serve(request, service.settings, methods=("POST",), handler=handle)

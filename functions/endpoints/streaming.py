@@ -1,4 +1,4 @@
-"""Turning an admitted turn into an SSE response, and holding its slot while it is open."""
+"""Turning a request into an SSE response, and holding its slot while it is open."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from flask import Request, Response
 
+from functions.endpoints import requests
 from functions.endpoints.service import Service
 from functions.identity.caller import identify
 from functions.turns.admission import Admitted, AtEnd
@@ -17,17 +18,25 @@ HEADERS = {
     "X-Accel-Buffering": "no",
 }
 
+Admit = Callable[[str], Admitted]
+"""Admits the owner that it is given to a turn."""
+
 
 def respond(
-    request: Request, service: Service, turn_id: str, admit: Callable[[str], Admitted]
+    request: Request, service: Service, read: Callable[[Request, str, int], Admit]
 ) -> Response:
-    """Take a slot, identify the caller, admit the owner of `turn_id`, stream.
+    """Take a slot, `read` the request, identify the caller, admit it, stream.
 
-    The slot is given back when the response closes. Raises AtCapacity before a token is used up,
-    then what `identify` and `admit` raise.
+    `read` is given the turn's id and the cursor, and refuses a bad request before the App Check
+    token is used up. The slot comes first: reading a body may take long, and must not take more
+    threads than streams may. It is given back when the response closes.
+
+    Raises AtCapacity, and what `read`, `identify` and admitting raise.
     """
     release = service.slots.take()
     try:
+        turn_id = requests.turn_id(request)
+        admit = read(request, turn_id, requests.cursor(request))
         caller = identify(request.headers, service.settings)
         admitted = admit(caller.owner_of(turn_id))
     except BaseException:

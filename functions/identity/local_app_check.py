@@ -61,9 +61,7 @@ def parse(token: str, *, project: str, now: datetime) -> LocalToken:
         raise AppCheckFailed("the App Check token is for another project")
     if not str(claims.get("iss", "")).startswith(ISSUER):
         raise AppCheckFailed("the App Check token has another issuer")
-    app_id, token_id, expires = claims.get("sub"), claims.get("jti"), claims.get("exp")
-    if not isinstance(app_id, str) or not app_id or not isinstance(token_id, str) or not token_id:
-        raise AppCheckFailed("the App Check token lacks `sub` or `jti`")
+    app_id, token_id, expires = _name(claims, "sub"), _name(claims, "jti"), claims.get("exp")
     if isinstance(expires, bool) or not isinstance(expires, int) or not 0 < expires < 2**33:
         raise AppCheckFailed("the App Check token lacks `exp`")
     expires_at = datetime.fromtimestamp(expires, UTC)
@@ -100,6 +98,14 @@ def consume(token: LocalToken) -> None:
     )
     if used_at is None:
         raise AppCheckFailed("the App Check token was already used")
+
+
+def _name(claims: Mapping[str, Any], claim: str) -> str:
+    """A claim that names something. Raises AppCheckFailed."""
+    value = claims.get(claim)
+    if not isinstance(value, str) or not 0 < len(value) <= 256 or not value.isascii():
+        raise AppCheckFailed(f"the App Check token lacks a proper `{claim}`")
+    return value
 
 
 def _json(part: str) -> Mapping[str, Any]:

@@ -44,6 +44,7 @@ def start(
     key = record.turn_key(owner, turn_id)
     logs.bind(turn=key)
     if cursor == 0:
+        owners.require_room()
         taken = takeover.create(
             owner, turn_id, request, agent_version=owners.agent.version, settings=settings
         )

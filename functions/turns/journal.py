@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,6 +47,8 @@ class Boundary:
     """UTF-16 length of the text up to it."""
     steps: int = 0
     """How many steps are finished; each has its document."""
+    epoch: int = 0
+    """The epoch that finished the last of them: how long nothing has been gained since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Chunk:
                 "to": self.boundary.to,
                 "length": self.boundary.length,
                 "steps": self.boundary.steps,
+                "epoch": self.boundary.epoch,
             },
             "frames": self.frames,
             firestore.EXPIRE_AT: expire_at,
@@ -110,7 +112,9 @@ class Chunk:
             first=fields["first"],
             last=fields[firestore.LAST],
             length=fields["length"],
-            boundary=Boundary(boundary["to"], boundary["length"], boundary["steps"]),
+            boundary=Boundary(
+                boundary["to"], boundary["length"], boundary["steps"], boundary["epoch"]
+            ),
             frames=fields["frames"],
         )
 
@@ -156,13 +160,11 @@ def page(key: str, cursor: int, *, within_seconds: float = firestore.READ_SECOND
     def fetch(timeout: float) -> Page:
         chunks: list[Chunk] = []
         size = 0
-        stream = query.stream(retry=None, timeout=timeout)
-        for snapshot in stream:
+        for snapshot in firestore.documents(query, timeout):
             chunk = Chunk.from_fields(snapshot.to_dict() or {})
             chunks.append(chunk)
             size += len(chunk.frames)
             if size >= PAGE_BYTES:
-                stream.close()
                 return Page(chunks, more=True)
         return Page(chunks, more=len(chunks) == PAGE_CHUNKS)
 
@@ -173,7 +175,7 @@ def tail(key: str, *, within_seconds: float = firestore.READ_SECONDS) -> Chunk |
     """The last chunk, or None before the first append. Raises StorageUnavailable."""
     query = events(key).order_by(firestore.LAST, direction="DESCENDING").limit(1)
     found = firestore.read(
-        lambda timeout: list(query.stream(retry=None, timeout=timeout)),
+        lambda timeout: list(firestore.documents(query, timeout)),
         within_seconds=within_seconds,
     )
     return Chunk.from_fields(found[0].to_dict() or {}) if found else None
@@ -209,7 +211,7 @@ def append(
         batch.create(document(key, chunk.index), chunk.to_fields(expire_at))
         also(batch)
 
-    pause = 0.02
+    pauses = firestore.backoff()
     while True:
         timeout = min(COMMIT_SECONDS, lease.holder.seconds / 3, lease.remaining())
         answer = firestore.commit(writes, timeout_seconds=timeout)
@@ -224,8 +226,7 @@ def append(
         if kind is firestore.Kind.STALE:
             # `also` updates the turn's document: it was deleted under us.
             lease.lose("the turn was deleted")
-        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - jitter, not a secret
-        pause = min(2 * pause, 0.5)
+        time.sleep(next(pauses))
 
 
 def _ours(key: str, chunk: Chunk, lease: Lease) -> bool:

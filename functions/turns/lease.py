@@ -16,8 +16,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -116,18 +116,32 @@ class Lease:
             raise LeaseLost(self._lost)
         return self._deadline - self._clock()
 
+    @contextmanager
+    def lost_when_broken(self, why: str) -> Iterator[None]:
+        """The edge of a background thread: if it breaks down, the turn must not hang owned."""
+        try:
+            yield
+        except BaseException:  # noqa: BLE001 - the thread's edge
+            logs.error(why)
+            self.lose(why)
+
 
 class Renewal:
     """Renews a lease every third of it, on its own thread, so that a slow append, a slow reader
     or a tool that blocks cannot keep it from renewing.
 
+    A turn past its retention is not renewed: no agent can hold it for ever.
+
     A renewal is an update on the precondition that the turn's document is unchanged since this
     owner's last write to it; a failed precondition or an unclear answer means: read again.
     """
 
-    def __init__(self, turn: DocumentReference, lease: Lease, updated_at: datetime) -> None:
+    def __init__(
+        self, turn: DocumentReference, lease: Lease, updated_at: datetime, expire_at: datetime
+    ) -> None:
         self._turn = turn
         self._lease = lease
+        self._expire_at = expire_at
         self._known = updated_at
         self._beat = 0
         self._stop = threading.Event()
@@ -145,13 +159,19 @@ class Renewal:
     def _run(self) -> None:
         period = self._lease.holder.seconds / 3
         pause = period
-        with logs.context(**self._fields), suppress(LeaseLost):
+        with (
+            logs.context(**self._fields),
+            self._lease.lost_when_broken("the renewal broke down"),
+            suppress(LeaseLost),
+        ):
             while not self._stop.wait(min(pause, self._lease.remaining())):
                 # A renewal that failed is tried again soon, well before the deadline.
                 pause = period if self._renew(period) else period / 5
 
     def _renew(self, period: float) -> bool:
         """Send one renewal; whether it is known to be applied. Raises LeaseLost."""
+        if self._known >= self._expire_at:
+            self._lease.lose("the turn is past its retention")
         sent_at = time.monotonic()
         self._beat += 1
         holder = replace(self._lease.holder, beat=self._beat)

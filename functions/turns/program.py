@@ -8,6 +8,7 @@ already told is not told twice. What lies outside steps must come out the same e
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch
 
 Emit = Callable[[str], None]
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Turn:
         self._writer = writer
         self._finished = finished
         self._position = 0
+        self._inside: str | None = None
 
     @property
     def id(self) -> str:
@@ -101,16 +105,31 @@ class Turn:
         else at this position fails with `agent_changed`.
 
         Returns the response as JSON gives it back, the same live and in a re-run. Raises
-        StepFailed when `call` raised, live and in a re-run; TurnFailed when the response is no
-        JSON value or over 512 KiB.
+        StepFailed when `call` raised, live and in a re-run. Raises TurnFailed, which ends the turn
+        even if it is caught: when the response is no JSON value or over 512 KiB, when `request` is
+        no JSON value, when a re-run asks something else, when a step is begun inside another.
         """
-        self._position += 1
-        position = self._position
-        args_hash = steps.hash_of(request)
-        recorded = self._finished.get(position)
-        if recorded is not None:
-            _require_same(recorded, name, args_hash)
-            return _outcome(recorded)
+        position = self._position + 1
+        try:
+            self._writer.check()
+            if self._inside is not None:
+                raise TurnFailed("nested_step", f"{name!r} was begun inside {self._inside!r}")
+            args_hash = _checked(position, name, request)
+            self._position = position
+            recorded = self._finished.get(position)
+            if recorded is not None:
+                _require_same(recorded, name, args_hash)
+                return _outcome(recorded)
+            step = self._call_model(position, name, args_hash, call)
+        except TurnFailed as failed:
+            raise self._writer.fail(failed) from None
+        self._record(step)
+        return _outcome(step)
+
+    def _call_model(
+        self, position: int, name: str, args_hash: str, call: Callable[[Emit], Any]
+    ) -> Step:
+        self._inside = name
         try:
             status, result = steps.OK, steps.to_json(position, call(self._writer.token))
         except TurnFailed:
@@ -118,9 +137,9 @@ class Turn:
         except Exception as error:  # noqa: BLE001 - an outcome like any other: it is recorded
             logs.error("step failed", step=position, name=name)
             status, result = steps.FAILED, json.dumps(type(error).__name__)
-        step = Step(position, "model", name, args_hash, status, result)
-        self._record(step)
-        return _outcome(step)
+        finally:
+            self._inside = None
+        return Step(position, "model", name, args_hash, status, result)
 
     def _record(self, step: Step) -> None:
         def also(batch: WriteBatch, last: int) -> None:
@@ -133,6 +152,20 @@ class Turn:
             batch.create(steps.document(self._turn.key, step.position), fields)
 
         self._writer.commit(finishes_step=True, also=also)
+
+
+def _checked(position: int, name: str, request: Any) -> str:
+    """The hash of a step's request. Raises TurnFailed when the step cannot be recorded."""
+    if not _NAME.fullmatch(str(name)):
+        raise TurnFailed(
+            "bad_step", f"step {position} needs a name of 1 to 64 of A-Z a-z 0-9 _ . -"
+        )
+    try:
+        return steps.hash_of(request)
+    except (TypeError, ValueError, RecursionError):
+        raise TurnFailed(
+            "bad_step", f"step {position} ({name}) has a request that JSON cannot carry"
+        ) from None
 
 
 def _require_same(recorded: Step, name: str, args_hash: str) -> None:

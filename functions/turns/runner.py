@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from functions import logs
-from functions.errors import Gone, LeaseLost, StorageUnavailable, TurnFailed
+from functions.errors import AtCapacity, Gone, LeaseLost, StorageUnavailable, TurnFailed
 from functions.settings import Settings
 from functions.turns import record, steps, takeover
 from functions.turns.lease import Renewal
@@ -26,6 +26,11 @@ from functions.wire.events import Done, Error, Event
 
 if TYPE_CHECKING:
     from google.cloud.firestore import DocumentReference, WriteBatch
+
+
+MAX_ATTEMPTS = 20
+"""Owners that may come and go without a newly finished step. Then the turn ends with an error: an
+agent that kills its container would be run again for ever."""
 
 
 class Owners:
@@ -47,11 +52,23 @@ class Owners:
         owner = self._owners.get(key)
         return None if owner is None or owner.over else owner.writer
 
+    def require_room(self) -> None:
+        """Raise AtCapacity when this container owns as many turns as it may.
+
+        Turns whose clients left do not hold a stream, but they do hold threads.
+        """
+        if len(self._owners) >= 2 * self._settings.stream_cap:
+            raise AtCapacity("this container runs as many turns as it may")
+
     def own(self, taken: Taken) -> Writer:
-        """Run a turn whose lease was just taken."""
+        """Run a turn whose lease was just taken. Raises AtCapacity when no thread can be had;
+        then the lease lapses, and another container takes the turn.
+        """
         owner = Owner(self, taken.turn, self._settings)
         writer = owner.begin(taken)
-        self._start(taken.turn.key, owner, lambda: owner.run(taken))
+        if not self._start(taken.turn.key, owner, lambda: owner.run(taken)):
+            taken.lease.lose("no thread could be had")
+            raise AtCapacity("this container runs as many turns as it may")
         return writer
 
     def take_over(self, turn: Record) -> None:
@@ -59,27 +76,39 @@ class Owners:
 
         Returns at once: what comes of it shows in the journal, and in `writer`.
         """
-        owner = Owner(self, turn, self._settings)
-        self._start(turn.key, owner, lambda: owner.take_over(turn))
+        if len(self._owners) < 2 * self._settings.stream_cap:
+            owner = Owner(self, turn, self._settings)
+            self._start(turn.key, owner, lambda: owner.take_over(turn))
 
-    def _start(self, key: str, owner: Owner, work: Callable[[], None]) -> None:
+    def _start(self, key: str, owner: Owner, work: Callable[[], None]) -> bool:
+        """Do `work` on a thread of its own; False when that cannot be, or need not."""
+
         def run() -> None:
             try:
                 with logs.context(**owner.fields):
                     work()
-            except Exception:  # noqa: BLE001 - the thread's edge; the lease lapses, another goes on
+            except BaseException:  # noqa: BLE001 - the thread's edge: the lease lapses
                 logs.error("an owner broke down", **owner.fields)
             finally:
-                with self._lock:
-                    if self._owners.get(key) is owner:
-                        del self._owners[key]
+                self._forget(key, owner)
 
         with self._lock:
             there = self._owners.get(key)
             if there is not None and not there.over:
-                return
+                return False
             self._owners[key] = owner
-        threading.Thread(target=run, name="owner", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="owner", daemon=True).start()
+        except RuntimeError:
+            logs.error("no thread could be had", **owner.fields)
+            self._forget(key, owner)
+            return False
+        return True
+
+    def _forget(self, key: str, owner: Owner) -> None:
+        with self._lock:
+            if self._owners.get(key) is owner:
+                del self._owners[key]
 
 
 class Owner:
@@ -107,7 +136,7 @@ class Owner:
         """Take the lease and run the turn again; does nothing when somebody else was faster."""
         try:
             taken = takeover.take_over(turn, settings=self._settings)
-        except (StorageUnavailable, Gone) as error:
+        except StorageUnavailable as error:
             logs.warning("takeover failed", code=error.code)
             taken = None
         if taken is None:
@@ -131,10 +160,11 @@ class Owner:
         """Run the agent to the turn's terminal event, or until the lease is lost."""
         writer = self.writer
         assert writer is not None
-        renewal = Renewal(record.reference(taken.turn.key), taken.lease, taken.turn.updated_at)
-        renewal.start()
-        writer.start()
+        turn = taken.turn
+        renewal = Renewal(record.reference(turn.key), taken.lease, turn.updated_at, turn.expire_at)
         try:
+            renewal.start()
+            writer.start()
             self._finish(taken, writer, self._terminal_event(taken, writer))
         except LeaseLost:
             logs.info("stopped: another owner has the turn")
@@ -145,25 +175,44 @@ class Owner:
     def _terminal_event(self, taken: Taken, writer: Writer) -> Event:
         """Run the agent; what the turn ends with. Raises LeaseLost."""
         try:
-            agent = self._owners.agent
-            if not agent.can_continue(taken.turn.agent_version):
-                raise TurnFailed(
-                    "agent_changed",
-                    f"the turn was begun by agent version {taken.turn.agent_version!r}, "
-                    f"which version {agent.version!r} cannot continue",
-                )
-            done = 0 if taken.begins is None else taken.begins.boundary.steps
-            finished = steps.load_finished(taken.turn.key, done)
-            agent.run(Turn(taken.turn, writer, finished))
+            program = self._prepare(taken, writer)
         except (TurnFailed, Gone) as error:
             return self._failure(error.code, error.message)
         except StorageUnavailable:
-            # Not the agent's fault, and it may pass: the next owner tries again.
+            # Not the turn's fault, and it may pass: the next owner tries again.
             taken.lease.lose("storage unavailable")
             raise LeaseLost from None
-        except (Exception, SystemExit):  # noqa: BLE001 - whatever an agent raises ends the turn, in a clear event
+        try:
+            writer.check()
+            self._owners.agent.run(program)
+        except LeaseLost:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever an agent raises ends its turn
+            failed = writer.failure or error
+            if isinstance(failed, TurnFailed):
+                return self._failure(failed.code, failed.message)
             return self._failure("agent_failed", "the agent failed")
+        if writer.failure is not None:
+            return self._failure(writer.failure.code, writer.failure.message)
         return Done("stop")
+
+    def _prepare(self, taken: Taken, writer: Writer) -> Turn:
+        """The turn as the agent will see it. Raises TurnFailed, Gone, StorageUnavailable."""
+        if not taken.whole:
+            raise Gone("the beginning of the turn is past its retention")
+        if taken.attempts > MAX_ATTEMPTS:
+            raise TurnFailed(
+                "no_progress", f"{MAX_ATTEMPTS} containers ended without finishing another step"
+            )
+        agent = self._owners.agent
+        if not agent.can_continue(taken.turn.agent_version):
+            raise TurnFailed(
+                "agent_changed",
+                f"the turn was begun by agent version {taken.turn.agent_version!r}, "
+                f"which version {agent.version!r} cannot continue",
+            )
+        done = 0 if taken.begins is None else taken.begins.boundary.steps
+        return Turn(taken.turn, writer, steps.load_finished(taken.turn.key, done))
 
     def _failure(self, code: str, message: str) -> Error:
         correlation_id = secrets.token_hex(8)

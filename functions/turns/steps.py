@@ -76,7 +76,7 @@ def to_json(position: int, value: Any) -> str:
     """A step's result as JSON text. Raises TurnFailed when JSON or its bound cannot carry it."""
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise TurnFailed(
             "bad_step_result", f"step {position} returned a value that JSON cannot carry"
         ) from None
@@ -102,8 +102,9 @@ def load_finished(key: str, count: int) -> dict[int, Step]:
     if count == 0:
         return {}
     collection = record.reference(key).collection(firestore.STEPS)
-    snapshots = firestore.read(lambda timeout: list(collection.stream(retry=None, timeout=timeout)))
-    steps = [Step.from_fields(snapshot.to_dict()) for snapshot in snapshots]
-    if len(steps) < count:
+    snapshots = firestore.read(lambda timeout: list(firestore.documents(collection, timeout)))
+    steps = [Step.from_fields(snapshot.to_dict() or {}) for snapshot in snapshots]
+    finished = {step.position: step for step in steps}
+    if set(finished) != set(range(1, count + 1)):
         raise Gone("a finished step of the turn is past its retention")
-    return {step.position: step for step in steps}
+    return finished

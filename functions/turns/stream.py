@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from functions import logs
+from functions import firestore, logs
 from functions.errors import Gone, NewerSchema, StorageUnavailable
 from functions.settings import Settings
 from functions.turns import journal, record
@@ -24,14 +24,35 @@ POLL_SECONDS = 0.1
 """A follower looks for the next chunk so often while they come …"""
 POLL_SLOWEST_SECONDS = 1.0
 """… and at least so often in silence."""
-STORAGE_PATIENCE_SECONDS = 15.0
-"""A stream ends, for the client to resume elsewhere, when storage was out of reach for so long."""
+TAKEOVER_SLOWEST_SECONDS = 2.0
+"""A takeover that comes to nothing is tried again after 0.1 s, and more and more rarely."""
+PATIENCE_SECONDS = 15.0
+"""A stream ends, for the client to resume elsewhere, when storage or every takeover failed for so
+long."""
 END_MARGIN_SECONDS = 10.0
 """The stream ends so long before the platform would cut it."""
 
 
 class _End(Exception):
     """The response ends here, at a frame boundary, without a terminal event."""
+
+
+class _Patience:
+    """Ends the stream when something went wrong each time for too long."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+        self._since: float | None = None
+
+    def succeeded(self) -> None:
+        self._since = None
+
+    def failed(self) -> None:
+        """Raise _End when it has failed for `PATIENCE_SECONDS`."""
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since > PATIENCE_SECONDS:
+            raise _End(self._why)
 
 
 class Stream:
@@ -48,31 +69,43 @@ class Stream:
         self._ends_at = time.monotonic() + settings.response_seconds - END_MARGIN_SECONDS
         self._next_index: int | None = None
         """Where a follower stands in the journal; None when it has to find out."""
-        self._poll = POLL_SECONDS
+        self._poll = firestore.backoff(POLL_SECONDS, POLL_SLOWEST_SECONDS)
+        self._silent = False
+        """Whether the last look for a chunk found none: then the turn itself may be looked at."""
         self._look_at = 0.0
         """When to look next whether the turn is still owned."""
-        self._failing_since: float | None = None
+        self._takeovers = firestore.backoff(POLL_SECONDS, TAKEOVER_SLOWEST_SECONDS)
+        self._over: str | None = None
+        """The status of a turn that runs no more: what is not in the journal now never will be."""
+        self._reading = _Patience("the journal was out of reach")
+        self._looking = _Patience("the turn was out of reach")
+        self._lapsed = _Patience("nobody could take the turn over")
         self._terminal = False
         self._log_fields = logs.fields()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield a ping at once, then the turn."""
+        """Yield a ping at once, then the turn. Ends at a frame boundary, whatever happens."""
         logs.begin(self._log_fields)
-        yield sse.PING
-        sent_at = time.monotonic()
         try:
-            while not self._terminal and time.monotonic() < self._ends_at:
-                silence = time.monotonic() - sent_at
-                # A read of the journal may take a while: ping before it rather than too late.
-                if silence >= self._heartbeat / 2 and self._may_block(silence):
-                    data = sse.PING
-                else:
-                    data = self._next(self._heartbeat * 0.9 - silence)
-                if data:
-                    yield data
-                    sent_at = time.monotonic()
+            yield from self._pieces()
         except _End as end:
             logs.info("stream ended for the client to resume", why=str(end))
+        except Exception:  # noqa: BLE001 - the edge: headers are out, so the client must resume
+            logs.error("stream broke down")
+
+    def _pieces(self) -> Iterator[bytes]:
+        yield sse.PING
+        sent_at = time.monotonic()
+        while not self._terminal and time.monotonic() < self._ends_at:
+            silence = time.monotonic() - sent_at
+            # A read of the journal may take a while: ping before it rather than too late.
+            if silence >= self._heartbeat / 2 and self._may_block(silence):
+                data = sse.PING
+            else:
+                data = self._next(self._heartbeat * 0.9 - silence)
+            if data:
+                yield data
+                sent_at = time.monotonic()
 
     def _may_block(self, silence: float) -> bool:
         """Whether the next step could outlast the heartbeat."""
@@ -84,7 +117,7 @@ class Stream:
     def _next(self, wait_seconds: float) -> bytes:
         """The next frames, or b"" if none came within about `wait_seconds`."""
         if self._replay is not None:
-            return self._next_page()
+            return self._next_page(self._replay)
         writer = self._owners.writer(self._key)
         if writer is not None:
             read = writer.read(self._cursor, timeout_seconds=wait_seconds)
@@ -92,22 +125,23 @@ class Stream:
                 self._cursor = read.cursor
                 self._next_index = None
                 self._terminal = sse.ends_turn(read.frames)
+                self._lapsed.succeeded()
                 return read.frames
             if read.state is State.BEHIND:
                 self._replay = Page([], more=True)
                 return b""
         return self._follow(min(wait_seconds, self._heartbeat * 0.45))
 
-    def _next_page(self) -> bytes:
+    def _next_page(self, replay: Page) -> bytes:
         """Give the page at hand; read the next one when there are more."""
-        replay, self._replay = self._replay, None
-        assert replay is not None
+        self._replay = None
         if not replay.chunks and replay.more:
             try:
                 replay = journal.page(self._key, self._cursor, within_seconds=self._heartbeat / 2)
+                self._reading.succeeded()
             except StorageUnavailable:
-                self._storage_failed()
-                self._replay = Page([], more=True)
+                self._replay = replay
+                self._reading.failed()
                 return b""
         if replay.more and replay.chunks:
             self._replay = Page([], more=True)
@@ -128,70 +162,74 @@ class Stream:
         self._cursor = max(self._cursor, chunk.last)
         self._next_index = chunk.index + 1
         self._terminal = chunk.terminal
-        self._failing_since = None
+        self._lapsed.succeeded()
         return frames
 
     def _follow(self, wait_seconds: float) -> bytes:
-        """The next chunk of a turn that another process owns, or b"" after a pause."""
+        """The next chunk of a turn that another process owns, or b"" after a pause.
+
+        One read each time, so that a slow one cannot use up another's time.
+        """
         until = time.monotonic() + wait_seconds
-        try:
-            chunk = self._look_for_chunk(until)
-            if chunk is None and time.monotonic() >= self._look_at:
-                chunk = self._look_at_turn(until)
-        except StorageUnavailable:
-            self._storage_failed()
-            chunk = None
-        except NewerSchema as error:
-            raise _End(error.code) from error
+        if self._silent and time.monotonic() >= self._look_at:
+            self._silent = False
+            self._look_at_turn(wait_seconds)
+            return b""
+        chunk = self._look_for_chunk(wait_seconds)
         if chunk is not None:
-            self._poll = POLL_SECONDS
+            self._poll = firestore.backoff(POLL_SECONDS, POLL_SLOWEST_SECONDS)
             return self._give(chunk)
+        if self._over is not None and self._silent and self._replay is None:
+            raise _End(f"the turn is {self._over}")
         now = time.monotonic()
-        time.sleep(max(0.02, min(self._poll, until - now, self._look_at - now)))
-        self._poll = min(self._poll * 1.5, POLL_SLOWEST_SECONDS)
+        time.sleep(max(0.02, min(next(self._poll), until - now, self._look_at - now)))
         return b""
 
-    def _look_for_chunk(self, until: float) -> Chunk | None:
+    def _look_for_chunk(self, within_seconds: float) -> Chunk | None:
         """The chunk at this follower's place in the journal, which it finds out first."""
-        if self._next_index is None:
-            tail = journal.tail(self._key, within_seconds=_left(until))
-            if tail is not None and tail.last > self._cursor:
-                self._replay = Page([], more=True)
+        self._silent = False
+        try:
+            if self._next_index is None:
+                tail = journal.tail(self._key, within_seconds=within_seconds)
+                if tail is not None and tail.last > self._cursor:
+                    self._replay = Page([], more=True)
+                else:
+                    self._next_index = 0 if tail is None else tail.index + 1
                 return None
-            self._next_index = 0 if tail is None else tail.index + 1
-        chunk = journal.chunk_at(self._key, self._next_index, within_seconds=_left(until))
-        self._failing_since = None
+            chunk = journal.chunk_at(self._key, self._next_index, within_seconds=within_seconds)
+        except StorageUnavailable:
+            self._reading.failed()
+            # The journal may be slow and the lease lapsed all the same: look at the turn, too.
+            self._silent = True
+            return None
+        self._reading.succeeded()
+        self._silent = chunk is None
         return chunk
 
-    def _look_at_turn(self, until: float) -> Chunk | None:
+    def _look_at_turn(self, within_seconds: float) -> None:
         """See whether the turn is still owned; take it over when it is not."""
-        turn = record.load(self._key, within_seconds=_left(until))
+        try:
+            turn = record.load(self._key, within_seconds=within_seconds)
+        except StorageUnavailable:
+            self._looking.failed()
+            return
+        except NewerSchema as error:
+            raise _End(error.code) from error
+        self._looking.succeeded()
         now = time.monotonic()
         if turn is None or turn.expired:
             raise _End("the turn is past its retention")
         if turn.status != record.RUNNING:
-            # Its last chunk was committed with the status: it is there now, or it is gone.
-            chunk = self._look_for_chunk(until)
-            if chunk is None and self._replay is None:
-                raise _End(f"the turn is {turn.status}")
-            return chunk
-        if turn.lapsed:
+            # Its last chunk was committed with the status: one more look, and no more.
+            self._over = turn.status
+        elif turn.lapsed:
+            self._lapsed.failed()
             self._owners.take_over(turn)
-            self._look_at = now + POLL_SECONDS
+            self._look_at = now + next(self._takeovers)
         else:
+            self._lapsed.succeeded()
+            self._takeovers = firestore.backoff(POLL_SECONDS, TAKEOVER_SLOWEST_SECONDS)
             self._look_at = now + turn.lapses_in + 0.05
-        return None
-
-    def _storage_failed(self) -> None:
-        now = time.monotonic()
-        self._failing_since = self._failing_since or now
-        if now - self._failing_since > STORAGE_PATIENCE_SECONDS:
-            raise _End("storage was out of reach")
-        time.sleep(POLL_SECONDS)
-
-
-def _left(until: float) -> float:
-    return max(0.05, until - time.monotonic())
 
 
 def first_failure(writer: Writer, *, within_seconds: float) -> sse.Frame | None:

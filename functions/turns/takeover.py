@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from functions import firestore
-from functions.errors import Gone
 from functions.settings import Settings
 from functions.turns import journal, record
 from functions.turns.journal import Boundary, Chunk
@@ -36,6 +35,14 @@ class Taken:
     lease: Lease
     begins: Chunk | None
     """The epoch chunk; None in a new turn, whose journal is empty."""
+    whole: bool = True
+    """Whether all that a re-run needs is there; if not, the turn can only be ended."""
+
+    @property
+    def attempts(self) -> int:
+        """Owners since a step was last finished, this one included."""
+        gained = 0 if self.begins is None else self.begins.boundary.epoch
+        return self.turn.holder.epoch - gained
 
 
 def create(
@@ -66,13 +73,13 @@ def take_over(turn: Record, *, settings: Settings) -> Taken | None:
     """Take the lease of a turn that was read as lapsed; None when somebody else was faster, or
     the turn turns out to be finished.
 
-    Raises Gone when a part of the turn that a re-run needs is missing, StorageUnavailable.
+    Raises StorageUnavailable.
     """
     tail = journal.tail(turn.key)
     if tail is not None and tail.terminal:
         _repair(turn, tail)
         return None
-    _require_whole(turn, tail)
+    whole = _is_whole(turn, tail)
     holder = turn.holder.next(settings.lease_seconds)
     chunk = epoch_chunk(tail, holder, turn.window)
 
@@ -86,7 +93,8 @@ def take_over(turn: Record, *, settings: Settings) -> Taken | None:
     lease, at = _take(turn.key, holder, writes)
     if at is None:
         return None
-    return Taken(replace(turn, holder=holder, read_at=at, updated_at=at), lease, begins=chunk)
+    now = replace(turn, holder=holder, read_at=at, updated_at=at)
+    return Taken(now, lease, begins=chunk, whole=whole)
 
 
 def epoch_chunk(tail: Chunk | None, holder: Holder, window: int) -> Chunk:
@@ -110,13 +118,11 @@ def epoch_chunk(tail: Chunk | None, holder: Holder, window: int) -> Chunk:
     )
 
 
-def _require_whole(turn: Record, tail: Chunk | None) -> None:
-    """Refuse to run a turn again whose beginning is deleted: its effects would repeat."""
-    first_is_there = tail is not None and (
-        tail.index == 0 or journal.chunk_at(turn.key, 0) is not None
-    )
-    if not first_is_there and (tail is not None or turn.holder.epoch > 1):
-        raise Gone("the beginning of the turn is past its retention")
+def _is_whole(turn: Record, tail: Chunk | None) -> bool:
+    """Whether the journal still begins at its beginning: else effects would repeat."""
+    if tail is None:
+        return turn.holder.epoch == 1
+    return tail.index == 0 or journal.chunk_at(turn.key, 0) is not None
 
 
 def _repair(turn: Record, tail: Chunk) -> None:

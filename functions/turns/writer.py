@@ -3,7 +3,7 @@
 - W1: only tokens are shown before their commit is known, and only inside the window (N2);
   everything else is shown after it, and tokens behind it wait.
 - W2: one append at a time; nothing is sent past an answer that is not clear.
-- W3: nothing is shown or appended once the lease is lost.
+- W3: nothing is shown, appended or begun once the lease is lost.
 - W4: memory is bounded: the agent waits when too much is uncommitted; committed frames are kept
   for local readers up to `FEED_BYTES`, and a reader further behind reads the journal instead.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from functions import logs
-from functions.errors import InvariantBroken, LeaseLost, TurnFailed
+from functions.errors import LeaseLost, TurnFailed
 from functions.turns import journal
 from functions.turns.journal import AppendRefused, Boundary, Chunk
 from functions.turns.lease import Lease
@@ -109,6 +109,7 @@ class Writer:
         self._closed = False
         self._ended = False
         self._failure: TurnFailed | None = None
+        self._refused = False
         self._fields = logs.fields()
         self._flusher = threading.Thread(target=self._flush_loop, name="journal", daemon=True)
         lease.on_lost = self._wake
@@ -124,6 +125,25 @@ class Writer:
         self._wake()
 
     # Writing: called by the agent's thread.
+
+    @property
+    def failure(self) -> TurnFailed | None:
+        """Why the turn can only end as an error, if that is so."""
+        return self._failure
+
+    def fail(self, failure: TurnFailed) -> TurnFailed:
+        """Let the turn end with `failure`, whatever the agent does about it; returns it to raise.
+
+        An agent may swallow the exception. It cannot go on.
+        """
+        with self._changed:
+            self._failure = self._failure or failure
+            return self._failure
+
+    def check(self) -> None:
+        """Raise LeaseLost or TurnFailed when nothing more may be begun (W3)."""
+        with self._changed:
+            self._check()
 
     def token(self, words: str) -> None:
         """Show `words` and have them committed within the flush time.
@@ -154,22 +174,22 @@ class Writer:
     def finish(self, event: Event, also: Callable[[WriteBatch, int], None]) -> None:
         """Commit the terminal event, together with the writes of `also`; nothing follows it.
 
-        After the journal refused a chunk, only an `Error` can end the turn; the text of that
-        chunk is withdrawn. Raises as `token` does.
+        After a failure only an `Error` can end the turn; the text of a chunk that the journal
+        refused is withdrawn. Raises as `token` does.
         """
-        for piece in filter(None, [self._joiner.flush()]):
-            if self._failure is None:
-                self._show(piece)
+        held = self._joiner.flush()
+        if held and self._failure is None:
+            self._show(held)
         with self._appending:
+            withdrawn = []
             with self._changed:
                 if not isinstance(event, Error):
                     self._check()
-                refused, self._failure = self._failure, None
-                if refused is not None:
-                    self._pending.clear()
-                    self._pending_bytes = 0
-                    self._length = self._committed_length
-            withdrawn = [] if refused is None else [Rewind(self._confirmed, self._length)]
+                self._failure = None
+                if self._refused:
+                    self._refused = False
+                    self._forget_pending()
+                    withdrawn = [Rewind(self._confirmed, self._length)]
             self._commit([*withdrawn, event], also, ends=True)
 
     # Reading: called by the threads of local readers.
@@ -243,6 +263,15 @@ class Writer:
             self._feed.append(frame)
             self._feed_bytes += len(frame)
 
+    def _forget_pending(self) -> None:
+        """Drop what was refused. Ids that were shown stay used; the others are given back, so
+        that ids in the feed stay dense.
+        """
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._length = self._committed_length
+        self._next_id = self._base + len(self._feed) + 1
+
     def _commit(
         self,
         events: Sequence[Event],
@@ -266,7 +295,11 @@ class Writer:
                     self._changed.notify_all()
 
     def _flush_loop(self) -> None:
-        with logs.context(**self._fields), suppress(LeaseLost, TurnFailed):
+        with (
+            logs.context(**self._fields),
+            self._lease.lost_when_broken("the flush broke down"),
+            suppress(LeaseLost, TurnFailed),
+        ):
             while not self._stopped():
                 self._work.wait()
                 self._urgent.wait(self._flush_seconds)
@@ -295,7 +328,8 @@ class Writer:
         boundary = self._boundary
         if finishes_step:
             end = part[-1].id if part else self._confirmed
-            boundary = Boundary(end, self._length, boundary.steps + 1)
+            epoch = self._lease.holder.epoch
+            boundary = Boundary(end, self._length, boundary.steps + 1, epoch)
         self._append(part, boundary, also)
         self._boundary = boundary
         self._confirm(part)
@@ -325,11 +359,12 @@ class Writer:
             )
         except AppendRefused as error:
             logs.error("the journal refused a chunk", index=chunk.index, cause=error.cause)
-            self._failure = TurnFailed("journal_refused", "the journal refused a part of the turn")
-            raise self._failure from error
-        except InvariantBroken:
-            logs.error("invariant broken", index=chunk.index)
-            self._lease.lose("invariant broken")
+            self._refused = True
+            refused = TurnFailed("journal_refused", "the journal refused a part of the turn")
+            raise self.fail(refused) from error
+        except Exception:  # noqa: BLE001 - whatever it was, its frames are not in the journal
+            logs.error("an append broke down", index=chunk.index)
+            self._lease.lose("an append broke down")
             raise LeaseLost from None
 
     def _confirm(self, part: list[_Pending]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -66,6 +67,50 @@ def test_a_failed_model_step_is_an_outcome_the_agent_can_handle(starter: Functio
     with start(starter, new_turn_id(), [["model", "m", [["raise", SECRET]], 1]]) as stream:
         assert ended(stream)[0] == "done"
         assert folded(stream).text == '[m: "failed 1 SecretError"]'
+
+
+def test_an_agent_cannot_escape_with_an_exception_of_another_kind(
+    starter: FunctionServer,
+) -> None:
+    """Not even one that is no Exception makes the turn run again, or shows its text."""
+    with start(starter, new_turn_id(), [["say", "a"], ["raise hard", SECRET]]) as stream:
+        kind, data = ended(stream)
+        assert (kind, data["code"]) == ("error", "agent_failed")
+    assert SECRET not in starter.output()
+    assert starter.log_lines()
+
+
+@pytest.mark.parametrize(
+    ("inner", "code"),
+    [
+        ([["odd result", "nan"]], "bad_step_result"),
+        ([["model", "outer", [["model", "inner", [], 1]], 2]], "nested_step"),
+        ([["model", "no name \ud800", [], 1]], "bad_step"),
+        ([["model", "", [], 1]], "bad_step"),
+    ],
+)
+def test_a_step_that_cannot_be_recorded_ends_the_turn_though_the_agent_swallows_it(
+    starter: FunctionServer, inner: list[object], code: str
+) -> None:
+    """Going on would leave a hole in the ledger: a re-run would tell and call things twice."""
+    script = [["say", "a"], ["swallow", inner], ["model", "next", [["say", "b"]], 1]]
+    with start(starter, new_turn_id(), script) as stream:
+        kind, data = ended(stream)
+        assert (kind, data["code"]) == ("error", code)
+        assert "b" not in folded(stream).text
+
+
+def test_nothing_follows_the_end_though_a_thread_talks_on(
+    serve: Serve, starter: FunctionServer
+) -> None:
+    """Neither on the wire nor in the journal."""
+    turn_id = new_turn_id()
+    with start(starter, turn_id, [["straggle"], ["sleep", 0.5], ["say", "x"]]) as stream:
+        assert ended(stream)[0] == "done"
+    time.sleep(0.5)
+    with resume(serve("resume_turn"), turn_id) as again:
+        assert ended(again)[0] == "done"
+        assert folded(again).text == folded(stream).text
 
 
 @pytest.mark.parametrize(

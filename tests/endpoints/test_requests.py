@@ -182,6 +182,8 @@ def test_another_path_is_404(starter: FunctionServer, path: str) -> None:
         app_check(project="demo-other"),
         app_check(ttl=-120),
         app_check(app=""),
+        app_check(app="\ud800"),
+        app_check(app="x" * 300),
         token.encode({"aud": ["projects/demo-agent-turns"]}),
         app_check() + "signature",
         "0b1f7c3e-5a52-4a6f-9a51-0d7f1a2b3c4d",

@@ -114,6 +114,23 @@ def test_nobody_takes_over_a_turn_past_its_retention(serve: Serve) -> None:
     assert not [line for line in resumer.log_lines() if line["message"] == "took over"]
 
 
+def test_a_lapsed_turn_without_its_beginning_is_ended_and_not_run_again(serve: Serve) -> None:
+    """A follower that stood behind the hole is told; running it again would repeat effects."""
+    starter, resumer, turn_id = serve("start_turn"), serve("resume_turn"), new_turn_id()
+    with start(starter, turn_id, [["count", 1, 100, 30]]) as stream:
+        stream.read_until(20)
+        starter.kill()
+        stream.read_to_end()
+    key = key_of(turn_id)
+    first = journal.page(key, 0).chunks[0]
+    journal.document(key, 0).delete()
+    with resume(resumer, turn_id, first.last) as stream:
+        stream.read_to_end(timeout=15)
+        last = stream.events()[-1]
+        assert (last.event, last.data["code"]) == ("error", "gone")
+    assert_gone(resume(resumer, turn_id, 0))
+
+
 def test_all_documents_of_a_turn_expire_at_one_instant(
     finished: tuple[FunctionServer, FunctionServer, str],
 ) -> None:

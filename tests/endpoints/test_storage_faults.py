@@ -11,6 +11,7 @@ from tests.conftest import Serve
 from tests.support.client import error_of, folded, new_turn_id, resume, start
 from tests.support.firestore_proxy import (
     Answer,
+    CutStream,
     Delay,
     DelayAnswer,
     DropAnswer,
@@ -159,6 +160,45 @@ def test_storage_that_is_away_is_503(
     with resume(resumer, turn_id) as stream:
         stream.read_to_end()
         assert folded(stream, into=Fold()).ended
+
+
+def test_an_error_in_the_middle_of_a_query_is_like_any_other(
+    serve: Serve, firestore_proxy: FirestoreProxy
+) -> None:
+    """The SDK hides it in an AttributeError; it is tried again, and never ends a turn."""
+    starter, turn_id = serve("start_turn"), new_turn_id()
+    script = [
+        ["model", "one", [["count", 1, 30, 60]], 1],
+        ["model", "two", [["say", "-"]], 2],
+        ["count", 31, 60, 30],
+    ]
+    with start(starter, turn_id, script) as stream:
+        stream.read_until(40)
+        starter.kill()
+    cuts = [firestore_proxy.inject("RunQuery", CutStream(1, "UNAVAILABLE"), times=4)]
+    with resume(serve("resume_turn", storage=firestore_proxy.address), turn_id) as stream:
+        assert stream.status == 200
+        stream.read_to_end(timeout=20)
+        assert folded(stream).ended is not None
+        assert folded(stream).text.count("[one: 1]") == 1
+        assert folded(stream).text.endswith("60 ")
+    cuts[0].wait(2)
+
+
+def test_a_follower_whose_reads_are_slow_still_takes_over(
+    serve: Serve, firestore_proxy: FirestoreProxy
+) -> None:
+    """Each read has its own time: a slow journal does not hide a dead owner."""
+    starter, turn_id = serve("start_turn"), new_turn_id()
+    follow = serve("resume_turn", storage=firestore_proxy.address, HEARTBEAT_SECONDS="2")
+    with start(starter, turn_id, [["count", 1, 40, 20]]) as owner:
+        owner.read_until(5)
+        with resume(follow, turn_id) as follower:
+            follower.read_until(3)
+            firestore_proxy.inject("BatchGetDocuments", DelayAnswer(0.5))
+            starter.kill()
+            follower.read_until("rewind", timeout=10)
+            assert follower.longest_silence(after_first_byte=True) < 2.3
 
 
 def test_a_turn_that_was_made_but_not_answered_is_run_once(

@@ -106,6 +106,21 @@ def test_streams_above_the_cap_are_told_when_to_come_back(serve: Serve) -> None:
         stream.close()
 
 
+def test_turns_without_clients_are_bounded_too(serve: Serve) -> None:
+    """Starting and leaving, again and again, does not fill a container with threads."""
+    server = warmed(serve("start_turn", THREADS="4"))
+    statuses = []
+    for _ in range(8):
+        with start(server, new_turn_id(), [["say", "x"], ["sleep", 30]]) as stream:
+            statuses.append(stream.status)
+            if stream.status == 200:
+                stream.read_until(1)
+            stream.abort()
+        time.sleep(0.6)
+    assert statuses[:4] == [200] * 4
+    assert statuses[-1] == 503
+
+
 def test_a_reader_that_stops_reading_holds_up_nobody(serve: Serve) -> None:
     """Memory stays bounded, the turn ends in time, and another reader has it all."""
     server, turn_id = warmed(serve("start_turn")), new_turn_id()

@@ -5,10 +5,14 @@ A script is a JSON list of actions: see `play`. Effects are counted outside the 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +57,23 @@ def burn(_turn: Turn, _say: Say, seconds: float) -> None:
 def fail(_turn: Turn, _say: Say, text: str) -> None:
     """Raise an error with a text."""
     raise SecretError(text)
+
+
+def fail_hard(_turn: Turn, _say: Say, text: str) -> None:
+    """Raise what `except Exception` does not catch."""
+    raise asyncio.CancelledError(text)
+
+
+def straggle(turn: Turn, _say: Say) -> None:
+    """Leave a thread behind that talks on after the agent returned."""
+
+    def talk() -> None:
+        with suppress(BaseException):
+            while True:
+                turn.token("late ")
+                time.sleep(0.005)
+
+    threading.Thread(target=talk, daemon=True).start()
 
 
 def effect(_turn: Turn, _say: Say, path: str) -> None:
@@ -105,6 +126,9 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "sleep": lambda _turn, _say, seconds: time.sleep(seconds),
     "burn": burn,
     "raise": fail,
+    "raise hard": fail_hard,
+    "straggle": straggle,
+    "die": lambda _turn, _say: os.kill(os.getpid(), signal.SIGKILL),
     "effect": effect,
     "swallow": swallow,
     "model": model,

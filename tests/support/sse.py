@@ -94,7 +94,7 @@ class RawStream:
         self._raw = bytearray()
         self._body = bytearray()
         self._arrivals: list[tuple[float, bytes]] = []
-        self._chunk = b""
+        self._chunk = bytearray()
         self._chunks: list[bytes] = []
         self._head: h11.Response | None = None
         self._frames: list[Frame | Ping] = []
@@ -302,9 +302,10 @@ class RawStream:
                     self._head = event
                 elif isinstance(event, h11.Data):
                     self._body += event.data
-                    self._chunk = event.data if event.chunk_start else self._chunk + event.data
+                    self._chunk += event.data
                     if event.chunk_end:
                         self._chunks.append(bytes(self._chunk))
+                        self._chunk.clear()
                 elif isinstance(event, h11.EndOfMessage):
                     return "complete"
                 elif isinstance(event, h11.ConnectionClosed):

@@ -1,0 +1,121 @@
+"""Owners in this process: what they do when something of ours, or of the machine, breaks down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from functions.errors import AtCapacity, LeaseLost
+from functions.turns import journal, record
+from functions.turns.lease import Renewal
+from functions.turns.program import Agent, Turn
+from functions.turns.runner import MAX_ATTEMPTS, Owners
+from functions.turns.takeover import Taken
+from functions.wire import sse
+from tests.support.firestore_proxy import Answer, FirestoreProxy, touches
+from tests.turns.conftest import Create, settings
+from tests.turns.test_append import append, chunk
+from tests.turns.test_takeover import lapsed, load, wait_until
+
+pytestmark = pytest.mark.emulator
+
+
+def owners(run: Callable[[Turn], None]) -> Owners:
+    """The owners of a process that serves this agent."""
+    return Owners(lambda: Agent(run), settings())
+
+
+def last_event(taken: Taken) -> sse.Frame:
+    """The end of the journal."""
+    tail = journal.tail(taken.turn.key)
+    assert tail is not None
+    return list(sse.decode(tail.frames))[-1]
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_turn_that_makes_no_progress_is_given_up(create: Create) -> None:
+    """An agent that kills its container would be run again for ever."""
+    taken = create()
+    append(taken, chunk(taken, 0))
+    reference = record.reference(taken.turn.key)
+    reference.update({"lease.epoch": MAX_ATTEMPTS})
+    ran: list[str] = []
+    mine = owners(lambda turn: ran.append(turn.id))
+    mine.take_over(lapsed(taken))
+    wait_until(lambda: load(taken).finished)
+    assert last_event(taken).data["code"] == "no_progress"
+    assert ran == []
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("name", ["journal", "lease-renewal", "owner"])
+def test_a_container_without_threads_gives_the_turn_up(
+    create: Create, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Its lease is not renewed by anything left behind: another container takes the turn."""
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    taken = create()
+    mine = owners(lambda turn: turn.token("x"))
+    if name == "owner":
+        with pytest.raises(AtCapacity):
+            mine.own(taken)
+    else:
+        mine.own(taken)
+    wait_until(lambda: load(taken).lapsed, 4)
+    assert mine.writer(taken.turn.key) is None
+    monkeypatch.undo()
+
+
+def test_a_step_is_not_begun_after_the_lease_is_lost(
+    faulty_storage: FirestoreProxy, create: Create
+) -> None:
+    """The agent slept through the loss; its next step does not run (W3)."""
+    called: list[str] = []
+    woke = threading.Event()
+
+    def run(turn: Turn) -> None:
+        time.sleep(1.6)
+        try:
+            turn.model("m", None, lambda _emit: called.append("called"))
+        except LeaseLost:
+            woke.set()
+            raise
+
+    taken = create()
+    faulty_storage.inject("Commit", Answer("UNAVAILABLE"), when=touches(r"turns/[^/]+$"))
+    owners(run).own(taken)
+    assert woke.wait(4)
+    assert called == []
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_turn_past_its_retention_is_not_renewed(create: Create) -> None:
+    """A blocked agent cannot hold a turn for ever."""
+    taken = create()
+    soon = taken.turn.updated_at
+    renewal = Renewal(record.reference(taken.turn.key), taken.lease, taken.turn.updated_at, soon)
+    renewal.start()
+    wait_until(lambda: taken.lease.lost, 1)
+
+
+@pytest.mark.usefixtures("storage")
+def test_no_thread_outlives_its_turn(create: Create) -> None:
+    """Twenty turns, and as many threads as before."""
+    mine = owners(lambda turn: turn.token("hello"))
+    before = threading.active_count()
+    turns = [create() for _ in range(20)]
+    for taken in turns:
+        mine.own(taken)
+    wait_until(lambda: all(load(taken).finished for taken in turns), 20)
+    wait_until(lambda: threading.active_count() <= before, 5)
+    assert not mine._owners
