@@ -108,7 +108,7 @@ def test_streams_above_the_cap_are_told_when_to_come_back(serve: Serve) -> None:
 
 def test_turns_without_clients_are_bounded_too(serve: Serve) -> None:
     """Starting and leaving, again and again, does not fill a container with threads."""
-    server = warmed(serve("start_turn", THREADS="4"))
+    server = warmed(serve("start_turn", THREADS="4", HEARTBEAT_SECONDS="0.1"))
     statuses = []
     for _ in range(8):
         with start(server, new_turn_id(), [["say", "x"], ["sleep", 30]]) as stream:
