@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from functions import logs
 from functions.errors import TurnFailed
 from functions.turns import steps
+from functions.turns.ledger import Ledger, Outcome
 from functions.turns.record import Record
 from functions.turns.steps import Step
+from functions.turns.tools import Tool
 from functions.turns.writer import Writer
 
 if TYPE_CHECKING:
@@ -56,11 +58,14 @@ class StepFailed(Exception):
 class Turn:
     """One turn, as its agent sees it. Not thread safe: one agent, one thread."""
 
-    def __init__(self, turn: Record, writer: Writer, finished: Mapping[int, Step]) -> None:
+    def __init__(self, turn: Record, writer: Writer, begun: Mapping[int, Step]) -> None:
         self._turn = turn
         self._writer = writer
-        self._finished = finished
+        self._begun = begun
+        self._ledger = Ledger(turn, writer, begun)
         self._position = 0
+        self._told = max((step.position for step in begun.values() if step.finished), default=0)
+        """The last finished step: all text before its end is in the journal already."""
         self._inside: str | None = None
 
     @property
@@ -90,7 +95,7 @@ class Turn:
         """
         if not isinstance(text, str):
             raise TypeError(f"a token is a str, not {type(text).__name__}")
-        if self._position + 1 not in self._finished:
+        if self._position >= self._told:
             self._writer.token(text)
 
     def model(self, name: str, request: Any, call: Callable[[Emit], Any]) -> Any:
@@ -116,15 +121,41 @@ class Turn:
                 raise TurnFailed("nested_step", f"{name!r} was begun inside {self._inside!r}")
             args_hash = _checked(position, name, request)
             self._position = position
-            recorded = self._finished.get(position)
+            recorded = self._begun.get(position)
             if recorded is not None:
-                _require_same(recorded, name, args_hash)
+                steps.require_same(recorded, name, args_hash)
                 return _outcome(recorded)
             step = self._call_model(position, name, args_hash, call)
         except TurnFailed as failed:
             raise self._writer.fail(failed) from None
         self._record(step)
         return _outcome(step)
+
+    def call(self, tool: Tool, /, **args: Any) -> Outcome:
+        """Run one tool call as a step. As `call_all` with one call."""
+        return self.call_all([(tool, args)])[0]
+
+    def call_all(self, calls: Sequence[tuple[Tool, Mapping[str, Any]]]) -> list[Outcome]:
+        """Run the tool calls of one model response as steps, side by side; outcomes in order.
+
+        Each takes the next position, in the order given. Its `tool_start` is committed, then the
+        lease is checked, then the tool runs; its outcome and `tool_end` are one commit. In a
+        re-run a finished call returns its outcome without running; one that a dead owner began is
+        called again or is in doubt, as its tool's policy says.
+
+        A tool that fails is an outcome, not an exception. Raises LeaseLost, and TurnFailed, which
+        ends the turn even if it is caught: when a re-run asks something else, when arguments are
+        no JSON, when a step is begun inside another.
+        """
+        first = self._position + 1
+        try:
+            self._writer.check()
+            if self._inside is not None:
+                raise TurnFailed("nested_step", f"tools were called inside {self._inside!r}")
+            self._position += len(calls)
+            return self._ledger.call_all(first, [(tool, dict(args)) for tool, args in calls])
+        except TurnFailed as failed:
+            raise self._writer.fail(failed) from None
 
     def _call_model(
         self, position: int, name: str, args_hash: str, call: Callable[[Emit], Any]
@@ -166,19 +197,6 @@ def _checked(position: int, name: str, request: Any) -> str:
         raise TurnFailed(
             "bad_step", f"step {position} ({name}) has a request that JSON cannot carry"
         ) from None
-
-
-def _require_same(recorded: Step, name: str, args_hash: str) -> None:
-    if recorded.name != name:
-        raise TurnFailed(
-            "agent_changed",
-            f"step {recorded.position} was recorded as {recorded.name!r} and is now {name!r}",
-        )
-    if recorded.args_hash != args_hash:
-        raise TurnFailed(
-            "agent_changed",
-            f"step {recorded.position} ({name}) was recorded with another request",
-        )
 
 
 def _outcome(step: Step) -> Any:

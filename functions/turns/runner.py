@@ -212,7 +212,7 @@ class Owner:
                 f"which version {agent.version!r} cannot continue",
             )
         done = 0 if taken.begins is None else taken.begins.boundary.steps
-        return Turn(taken.turn, writer, steps.load_finished(taken.turn.key, done))
+        return Turn(taken.turn, writer, steps.load_all(taken.turn.key, finished=done))
 
     def _failure(self, code: str, message: str) -> Error:
         correlation_id = secrets.token_hex(8)

@@ -1,10 +1,12 @@
-"""The ledger of steps: one document per finished step, written by the commit that finishes it.
+"""The ledger of steps: one document for each step, written by fenced appends alone.
 
-S1: a step's outcome is recorded once, by a fenced append; a re-run returns it without running.
+- S1: a step's outcome is recorded once, by a fenced append; a re-run returns it without running.
+- S2: a tool is called only after its `tool_start` is committed and the lease was found alive.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 from collections.abc import Mapping
@@ -15,11 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from functions import firestore
 from functions.errors import Gone, TurnFailed
 from functions.turns import record
+from functions.turns.tools import Policy
 
 if TYPE_CHECKING:
     from google.cloud.firestore import CollectionReference, DocumentReference
 
-OK, FAILED = "ok", "error"
+OK, FAILED, TIMEOUT, IN_DOUBT = "ok", "error", "timeout", "in_doubt"
+STARTED = "started"
+FINAL = frozenset({OK, FAILED, TIMEOUT, IN_DOUBT})
 
 MAX_RESULT_BYTES = 512 * 1024
 """The largest JSON a step may record."""
@@ -27,14 +32,21 @@ MAX_RESULT_BYTES = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A finished step. `result` is JSON text; of a failed step, its exception's type."""
+    """One step as recorded. `result` is JSON text, meaningful once the status is final."""
 
     position: int
-    kind: Literal["model"]
+    kind: Literal["model", "tool"]
     name: str
     args_hash: str
     status: str
-    result: str
+    result: str = "null"
+    attempt: int = 1
+    """How many owners have begun it."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has its one outcome."""
+        return self.status in FINAL
 
     def to_fields(
         self, *, run_id: str, last: int, epoch: int, expire_at: datetime
@@ -47,7 +59,8 @@ class Step:
             "argsHash": self.args_hash,
             "status": self.status,
             "result": self.result.encode(),
-            "idempotencyKey": f"{run_id}:{self.position}",
+            "attempt": self.attempt,
+            "idempotencyKey": idempotency_key(run_id, self.position),
             "epoch": epoch,
             "last": last,
             firestore.EXPIRE_AT: expire_at,
@@ -63,7 +76,30 @@ class Step:
             args_hash=fields["argsHash"],
             status=fields["status"],
             result=fields["result"].decode(),
+            attempt=fields["attempt"],
         )
+
+
+class Move(enum.Enum):
+    """What an owner does with a tool step that its agent has come to."""
+
+    REPLAY = "return the recorded outcome"
+    RUN = "commit the start, then call the tool"
+    DOUBT = "reconcile, or record that nobody can know"
+
+
+def next_move(recorded: Step | None, policy: Policy) -> Move:
+    """Decide what comes of a step that is recorded so."""
+    if recorded is None:
+        return Move.RUN
+    if recorded.finished:
+        return Move.REPLAY
+    return Move.DOUBT if policy is Policy.ONCE else Move.RUN
+
+
+def idempotency_key(run_id: str, position: int) -> str:
+    """The same in every run of a step, and of no other step."""
+    return f"{run_id}:{position}"
 
 
 def hash_of(args: Any) -> str:
@@ -88,23 +124,36 @@ def to_json(position: int, value: Any) -> str:
     return text
 
 
+def require_same(recorded: Step, name: str, args_hash: str) -> None:
+    """Raise TurnFailed, which says what differs, when a re-run asks for something else."""
+    if recorded.name != name:
+        raise TurnFailed(
+            "agent_changed",
+            f"step {recorded.position} was recorded as {recorded.name!r} and is now {name!r}",
+        )
+    if recorded.args_hash != args_hash:
+        raise TurnFailed(
+            "agent_changed",
+            f"step {recorded.position} ({name}) was recorded with other arguments",
+        )
+
+
 def document(key: str, position: int) -> DocumentReference:
     """The document of the step at a position."""
     steps: CollectionReference = record.reference(key).collection(firestore.STEPS)
     return steps.document(f"{position:06d}")
 
 
-def load_finished(key: str, count: int) -> dict[int, Step]:
-    """The `count` finished steps of a turn, by position.
+def load_all(key: str, *, finished: int) -> dict[int, Step]:
+    """The steps of a turn by position, of which `finished` must have an outcome.
 
-    Raises Gone when one is missing: it would run again. Raises StorageUnavailable.
+    Raises Gone when one of them is missing: it would run again. Raises StorageUnavailable.
     """
-    if count == 0:
-        return {}
     collection = record.reference(key).collection(firestore.STEPS)
     snapshots = firestore.read(lambda timeout: list(firestore.documents(collection, timeout)))
-    steps = [Step.from_fields(snapshot.to_dict() or {}) for snapshot in snapshots]
-    finished = {step.position: step for step in steps}
-    if set(finished) != set(range(1, count + 1)):
+    found = [Step.from_fields(snapshot.to_dict() or {}) for snapshot in snapshots]
+    begun = {step.position: step for step in found}
+    whole = set(begun) == set(range(1, len(begun) + 1))
+    if not whole or sum(step.finished for step in found) != finished:
         raise Gone("a finished step of the turn is past its retention")
-    return finished
+    return begun

@@ -167,8 +167,7 @@ class Writer:
         Returns when that is known to be applied; only then `events` are shown. With
         `finishes_step` a re-run begins here. Raises as `token` does.
         """
-        for piece in filter(None, [self._joiner.flush()]):
-            self._show(piece)
+        self._flush_held()
         self._commit(events, also, finishes_step=finishes_step)
 
     def finish(self, event: Event, also: Callable[[WriteBatch, int], None]) -> None:
@@ -177,9 +176,8 @@ class Writer:
         After a failure only an `Error` can end the turn; the text of a chunk that the journal
         refused is withdrawn. Raises as `token` does.
         """
-        held = self._joiner.flush()
-        if held and self._failure is None:
-            self._show(held)
+        if self._failure is None:
+            self._flush_held()
         with self._appending:
             withdrawn = []
             with self._changed:
@@ -214,6 +212,16 @@ class Writer:
             return Read(frames, self._base + end if frames else cursor, State.OPEN)
 
     # Inside.
+
+    def _flush_held(self) -> None:
+        held = self._joiner.flush()
+        if held:
+            self._show(held)
+
+    def _boundary_after(self, last: int) -> Boundary:
+        """The boundary when a step is finished by event `last`."""
+        epoch = self._lease.holder.epoch
+        return Boundary(last, self._length, self._boundary.steps + 1, epoch)
 
     def _stopped(self) -> bool:
         return self._ended or self._closed or self._lease.lost
@@ -328,8 +336,7 @@ class Writer:
         boundary = self._boundary
         if finishes_step:
             end = part[-1].id if part else self._confirmed
-            epoch = self._lease.holder.epoch
-            boundary = Boundary(end, self._length, boundary.steps + 1, epoch)
+            boundary = self._boundary_after(end)
         self._append(part, boundary, also)
         self._boundary = boundary
         self._confirm(part)

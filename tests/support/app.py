@@ -22,6 +22,7 @@ from flask import Request, Response
 from functions.endpoints import cancel, resume, start
 from functions.endpoints.service import Service
 from functions.turns.program import Agent, StepFailed, Turn
+from functions.turns.tools import Call, Happened, Policy, ToolError, tool
 
 
 class SecretError(Exception):
@@ -109,6 +110,85 @@ def _then(turn: Turn, emit: Say, inner: list[list[Any]], result: Any) -> Any:
     return result
 
 
+def _leave(call: Call, path: str, hold: str) -> dict[str, Any]:
+    """An effect outside the process, counted by its lines; then wait while `hold` exists."""
+    with Path(path).open("a") as file:
+        file.write(f"{call.idempotency_key}\n")
+    while hold and Path(hold).exists():
+        time.sleep(0.01)
+    return {"step": call.step}
+
+
+@tool()
+def once(call: Call, *, path: str, hold: str = "") -> dict[str, Any]:
+    """An effect that may take place once."""
+    return _leave(call, path, hold)
+
+
+@tool(policy=Policy.IDEMPOTENT)
+def again(call: Call, *, path: str, hold: str = "") -> dict[str, Any]:
+    """An effect that may be asked for again with the same key."""
+    return _leave(call, path, hold)
+
+
+def _look(_call: Call, *, path: str, hold: str = "") -> Happened | None:
+    assert hold is not None
+    happened = Path(path).exists()
+    return Happened({"reconciled": True}) if happened else None
+
+
+@tool(reconcile=_look)
+def known(call: Call, *, path: str, hold: str = "") -> dict[str, Any]:
+    """An effect that can be looked up afterwards."""
+    return _leave(call, path, hold)
+
+
+@tool(timeout_seconds=0.5)
+def slow_once(_call: Call, *, seconds: float) -> str:
+    """Takes its time; nobody may ask twice."""
+    time.sleep(seconds)
+    return "late"
+
+
+@tool(policy=Policy.IDEMPOTENT, timeout_seconds=0.5)
+def slow_again(_call: Call, *, seconds: float) -> str:
+    """Takes its time."""
+    time.sleep(seconds)
+    return "late"
+
+
+@tool(timeout_seconds=120)
+def busy(_call: Call, *, seconds: float, burn: bool = False) -> str:
+    """Blocks, or burns CPU in Python."""
+    until = time.monotonic() + seconds
+    while burn and time.monotonic() < until:
+        sum(range(1000))
+    time.sleep(max(0.0, until - time.monotonic()))
+    return "done"
+
+
+@tool()
+def odd(_call: Call, *, kind: str) -> Any:
+    """Returns what cannot be recorded, or raises."""
+    if kind == "tool error":
+        raise ToolError("the shop is closed")
+    if kind == "error":
+        raise SecretError("sk-secret-1234")
+    if kind == "hard":
+        raise asyncio.CancelledError("sk-secret-1234")
+    return ODD_RESULTS[kind]
+
+
+TOOLS = {one.name: one for one in (once, again, known, slow_once, slow_again, busy, odd)}
+
+
+def call_tools(turn: Turn, _say: Say, *calls: list[Any]) -> None:
+    """Call tools side by side, `[name, args]` each, and tell their outcomes."""
+    outcomes = turn.call_all([(TOOLS[name], args) for name, args in calls])
+    told = "; ".join(f"{one.status} {json.dumps(one.result)}" for one in outcomes)
+    turn.token(f"[{told}]")
+
+
 ODD_RESULTS: dict[str, Any] = {
     "nan": float("nan"),
     "set": {1},
@@ -132,6 +212,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "effect": effect,
     "swallow": swallow,
     "model": model,
+    "tools": call_tools,
     "model of this process": model_of_this_process,
     "odd result": lambda turn, _say, kind: turn.model("odd", None, lambda _emit: ODD_RESULTS[kind]),
 }

@@ -1,0 +1,133 @@
+"""Declaring tools: what a tool takes, how long it may run, and what "once" means for it.
+
+    @tool(policy=Policy.IDEMPOTENT, timeout_seconds=30)
+    def charge(call: Call, *, order: str, cents: int) -> dict[str, Any]:
+        return payments.charge(order, cents, key=call.idempotency_key)
+
+The first parameter is the `Call`; the others are what the model may give, with types that JSON has.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+class Policy(enum.Enum):
+    """What holds when the container dies between the call and the record of its outcome."""
+
+    IDEMPOTENT = "idempotent"
+    """The tool may be called again with the same `call.idempotency_key`."""
+    ONCE = "once"
+    """Called at most once by a live owner. When nobody can know whether it took effect, the step
+    is `in_doubt`: recorded, told, never run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a tool knows of the call that it serves."""
+
+    step: int
+    """The step's position in the turn."""
+    idempotency_key: str
+    """The same in every run of this step, and of no other step of any turn."""
+
+
+class ToolError(Exception):
+    """Raised by a tool to tell the model, and the client, what went wrong in these words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What `reconcile` answers when it knows that the call took effect."""
+
+    result: Any
+
+
+class BadArguments(Exception):
+    """The arguments do not fit the tool's parameters; the message names them, not their values."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A declared tool."""
+
+    run: Callable[..., Any]
+    policy: Policy = Policy.ONCE
+    timeout_seconds: float = 60.0
+    reconcile: Callable[..., Happened | None] | None = None
+    """Of a `once` tool: asked, with the same parameters, whether a call whose outcome is not known
+    took effect. None: it cannot know. Its answer never leads to a call."""
+
+    def __post_init__(self) -> None:
+        """Refuse declarations that would not hold what they say."""
+        if self.timeout_seconds <= 0:
+            raise ValueError(f"{self.name}: timeout_seconds must be above 0")
+        if self.reconcile is not None and self.policy is not Policy.ONCE:
+            raise ValueError(f"{self.name}: only a `once` tool can be in doubt, and be reconciled")
+        parameters = list(inspect.signature(self.run).parameters.values())
+        if not parameters or parameters[0].name.lstrip("_") != "call":
+            raise ValueError(f"{self.name}: the first parameter must be `call: Call`")
+
+    @property
+    def name(self) -> str:
+        """The function's name: what the model, the client and the ledger know it by."""
+        return str(self.run.__name__)
+
+    @property
+    def description(self) -> str:
+        """The function's docstring, for the model."""
+        return inspect.getdoc(self.run) or ""
+
+    @cached_property
+    def parameters(self) -> type[BaseModel]:
+        """The parameters as a Pydantic model. Pydantic is imported at the first call of a tool."""
+        from pydantic import ConfigDict, create_model
+
+        hints = typing.get_type_hints(self.run)
+        fields: dict[str, Any] = {}
+        for parameter in list(inspect.signature(self.run).parameters.values())[1:]:
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (hints.get(parameter.name, Any), default)
+        return create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """JSON Schema of the parameters, for the model."""
+        return self.parameters.model_json_schema()
+
+    def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function takes them. Raises BadArguments."""
+        from pydantic import ValidationError
+
+        try:
+            checked = self.parameters.model_validate(dict(args))
+        except ValidationError as error:
+            wrong = ", ".join(
+                f"{'.'.join(map(str, item['loc'])) or 'arguments'} ({item['type']})"
+                for item in error.errors(include_input=False, include_url=False)
+            )
+            raise BadArguments(f"{self.name}: {wrong}") from None
+        return {name: getattr(checked, name) for name in type(checked).model_fields}
+
+
+def tool(
+    *,
+    policy: Policy = Policy.ONCE,
+    timeout_seconds: float = 60.0,
+    reconcile: Callable[..., Happened | None] | None = None,
+) -> Callable[[Callable[..., Any]], Tool]:
+    """Declare the decorated function as a tool. Raises ValueError for what cannot hold."""
+
+    def declare(run: Callable[..., Any]) -> Tool:
+        return Tool(run, policy, timeout_seconds, reconcile)
+
+    return declare

@@ -1,0 +1,275 @@
+"""Tool steps take effect once; what cannot be known is said."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Serve
+from tests.support.client import folded, new_turn_id, resume, start
+from tests.support.firestore_proxy import Fault, FirestoreProxy, Hold, HoldAnswer, touches
+from tests.support.server import FunctionServer
+from tests.support.sse import RawStream
+
+pytestmark = pytest.mark.emulator
+
+STEPS = touches(r"turns/[^/]+/steps/\d+$")
+STAY = threading.Event()
+"""Never set: a call that is held by it stays where it is."""
+SECRET = "sk-secret-1234"
+
+
+@pytest.fixture
+def starter(serve: Serve) -> FunctionServer:
+    """A process of `start_turn`."""
+    return serve("start_turn")
+
+
+def run(server: FunctionServer, *actions: list[Any]) -> RawStream:
+    """Run a script to its end."""
+    stream = start(server, new_turn_id(), [*actions])
+    stream.read_to_end(timeout=30)
+    return stream
+
+
+def lines(path: Path) -> list[str]:
+    """The effects that took place, each as its idempotency key."""
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_for_line(path: Path) -> None:
+    """Wait until an effect took place."""
+    until = time.monotonic() + 10
+    while not lines(path):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def lose(owner: FunctionServer, how: str) -> None:
+    """Lose the owner: for good, or for a while."""
+    if how == "frozen":
+        owner.freeze()
+    else:
+        owner.kill()
+
+
+def test_a_tool_step_tells_its_start_and_its_end(starter: FunctionServer, tmp_path: Path) -> None:
+    """With its position, its name, its arguments and its one result."""
+    with run(starter, ["tools", ["once", {"path": str(tmp_path / "x")}]]) as stream:
+        begin, end, told, done = stream.events()
+    assert (begin.event, begin.data["step"], begin.data["tool"]) == ("tool_start", 1, "once")
+    assert begin.data["args"] == {"path": str(tmp_path / "x")}
+    assert (end.event, end.data["status"], end.data["result"]) == ("tool_end", "ok", {"step": 1})
+    assert told.data == '[ok {"step": 1}]'
+    assert done.event == "done"
+
+
+def test_calls_of_one_response_run_side_by_side_in_fixed_positions(
+    starter: FunctionServer,
+) -> None:
+    """Three of a second each take a second; outcomes come in the order of the calls."""
+    calls = [["busy", {"seconds": seconds}] for seconds in (1.2, 0.6, 0.9)]
+    with run(starter, ["tools", *calls]) as stream:
+        events = stream.events()
+        starts = [event for event in events if event.event == "tool_start"]
+        ends = [event for event in events if event.event == "tool_end"]
+    assert [event.data["step"] for event in starts] == [1, 2, 3]
+    assert [event.data["step"] for event in ends] == [2, 3, 1]
+    assert ends[-1].arrived - starts[0].arrived < 2.2
+
+
+def test_equal_calls_at_two_positions_are_two_effects(
+    starter: FunctionServer, tmp_path: Path
+) -> None:
+    """Each has its own key."""
+    call = ["once", {"path": str(tmp_path / "x")}]
+    with run(starter, ["tools", call, call]):
+        pass
+    keys = lines(tmp_path / "x")
+    assert len(keys) == len(set(keys)) == 2
+    assert {key.rpartition(":")[2] for key in keys} == {"1", "2"}
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ({}, "path"),
+        ({"path": 7}, "path"),
+        ({"path": "x", "more": 1}, "more"),
+        ({"path": None}, "path"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_an_outcome_for_the_model(
+    starter: FunctionServer, args: dict[str, Any], named: str
+) -> None:
+    """The tool is not called; the message names the parameter."""
+    with run(starter, ["tools", ["once", args]]) as stream:
+        end = next(event for event in stream.events() if event.event == "tool_end")
+        assert end.data["status"] == "error"
+        assert named in end.data["result"]["message"]
+        assert stream.events()[-1].event == "done"
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("tool error", "the shop is closed"),
+        ("error", "SecretError"),
+        ("hard", "CancelledError"),
+        ("nan", "JSON cannot carry"),
+        ("set", "JSON cannot carry"),
+        ("bytes", "JSON cannot carry"),
+        ("huge", "at most 524288"),
+    ],
+)
+def test_a_tool_that_fails_is_an_outcome_and_tells_no_secret(
+    starter: FunctionServer, kind: str, says: str
+) -> None:
+    """A clean error that the model can see; the turn goes on."""
+    with run(starter, ["tools", ["odd", {"kind": kind}]]) as stream:
+        end = next(event for event in stream.events() if event.event == "tool_end")
+        assert end.data["status"] == "error"
+        assert says in end.data["result"]["message"]
+        assert stream.events()[-1].event == "done"
+        assert SECRET not in stream.raw.decode()
+    assert SECRET not in starter.output()
+
+
+@pytest.mark.parametrize(("name", "status"), [("slow_once", "in_doubt"), ("slow_again", "timeout")])
+def test_a_tool_past_its_time_ends_as_its_policy_says(
+    starter: FunctionServer, name: str, status: str
+) -> None:
+    """Its late result is not written: one outcome per step."""
+    with run(starter, ["tools", [name, {"seconds": 1.5}]], ["sleep", 1.5]) as stream:
+        ends = [event for event in stream.events() if event.event == "tool_end"]
+        assert [end.data["status"] for end in ends] == [status]
+        assert "late" not in folded(stream).text
+
+
+@pytest.mark.parametrize("burn", [False, True])
+def test_a_tool_that_takes_long_keeps_lease_and_wire_alive(serve: Serve, *, burn: bool) -> None:
+    """Five leases long, blocked or burning CPU: nobody takes over, nothing is silent."""
+    server = serve("start_turn", HEARTBEAT_SECONDS="0.5")
+    with run(server, ["tools", ["busy", {"seconds": 5, "burn": burn}]]) as stream:
+        assert folded(stream).text == '[ok "done"]'
+        assert folded(stream).rewinds == 0
+        assert stream.longest_silence(after_first_byte=True) < 0.9
+
+
+FAULTS: dict[str, tuple[Fault, int]] = {
+    # point: what befalls which commit of the step
+    "before the start commit": (Hold(STAY), 0),
+    "after the start commit": (HoldAnswer(STAY), 0),
+    "before the outcome commit": (Hold(STAY), 1),
+    "after the outcome commit": (HoldAnswer(STAY), 1),
+}
+
+EXPECTED = {
+    # point: (effects of `once`, its outcome; calls of `again`)
+    "before the start commit": (1, "ok", 1),
+    "after the start commit": (0, "in_doubt", 1),
+    "after the effect": (1, "in_doubt", 2),
+    "before the outcome commit": (1, "in_doubt", 2),
+    "after the outcome commit": (1, "ok", 1),
+}
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+@pytest.mark.parametrize("name", ["once", "again"])
+@pytest.mark.parametrize("point", EXPECTED)
+def test_an_owner_lost_at_each_point_of_a_step(  # noqa: PLR0917 - a matrix
+    serve: Serve,
+    firestore_proxy: FirestoreProxy,
+    tmp_path: Path,
+    point: str,
+    name: str,
+    how: str,
+) -> None:
+    """Another owner finishes the turn; the effects, counted outside, are what the policy says."""
+    owner = serve("start_turn", storage=firestore_proxy.address)
+    path, hold, turn_id = tmp_path / "effects", tmp_path / "hold", new_turn_id()
+    args = {"path": str(path), "hold": str(hold)}
+    fault, skipped = FAULTS.get(point, (None, 0))
+    if fault is None:
+        hold.touch()
+    else:
+        rule = firestore_proxy.inject("Commit", fault, when=STEPS, times=1, after=skipped)
+    script = [["say", "A"], ["tools", [name, args]], ["say", "B"]]
+    with start(owner, turn_id, script) as lost:
+        if fault is not None:
+            rule.wait(1)
+        else:
+            wait_for_line(path)
+        lose(owner, how)
+        hold.unlink(missing_ok=True)
+        with resume(serve("resume_turn"), turn_id) as stream:
+            stream.read_to_end(timeout=20)
+            events, state = stream.events(), folded(stream)
+        if how == "frozen":
+            owner.thaw()
+            lost.read_to_end(timeout=20)
+    once_effects, once_outcome, again_calls = EXPECTED[point]
+    keys = lines(path)
+    ends = [event.data["status"] for event in events if event.event == "tool_end"]
+    assert len(set(keys)) <= 1
+    assert len(ends) == 1
+    if name == "once":
+        assert (len(keys), ends) == (once_effects, [once_outcome])
+    else:
+        assert (len(keys), ends) == (again_calls, ["ok"])
+    told = state.text.removeprefix("A").removesuffix("B")
+    assert told.startswith(f"[{ends[0]}")
+    assert state.text == f"A{told}B"
+
+
+@pytest.mark.parametrize(("leave", "status"), [(True, "ok"), (False, "in_doubt")])
+def test_a_tool_that_can_find_out_is_asked(
+    serve: Serve, firestore_proxy: FirestoreProxy, tmp_path: Path, *, leave: bool, status: str
+) -> None:
+    """`reconcile` may say that it happened, or that it does not know; it never leads to a call."""
+    owner = serve("start_turn", storage=firestore_proxy.address)
+    path, turn_id = tmp_path / "effects", new_turn_id()
+    rule = firestore_proxy.inject("Commit", HoldAnswer(STAY), when=STEPS, times=1)
+    with start(owner, turn_id, [["tools", ["known", {"path": str(path)}]]]) as lost:
+        rule.wait(1)
+        owner.kill()
+        if leave:
+            path.touch()
+        lost.read_to_end()
+    with resume(serve("resume_turn"), turn_id) as stream:
+        stream.read_to_end(timeout=20)
+        end = next(event for event in stream.events() if event.event == "tool_end")
+        assert end.data["status"] == status
+    assert lines(path) == []
+
+
+def test_finished_calls_are_replayed_and_text_is_not_told_twice(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """One of two parallel calls is finished when the owner dies: it is not called again, and what
+    was said before both is not said again."""
+    owner, turn_id = serve("start_turn"), new_turn_id()
+    path, hold, slow = tmp_path / "fast", tmp_path / "hold", tmp_path / "slow"
+    hold.touch()
+    calls = [
+        ["again", {"path": str(slow), "hold": str(hold)}],
+        ["once", {"path": str(path)}],
+    ]
+    script = [["say", "A"], ["model", "m", [["say", "M"]], 1], ["tools", *calls], ["say", "B"]]
+    with start(owner, turn_id, script) as lost:
+        lost.read_until("tool_end")
+        owner.kill()
+        hold.unlink()
+        lost.read_to_end()
+    with resume(serve("resume_turn"), turn_id) as stream:
+        stream.read_to_end(timeout=20)
+        state = folded(stream)
+    assert state.text == f"AM[m: 1][ok {json.dumps({'step': 2})}; ok {json.dumps({'step': 3})}]B"
+    assert len(lines(path)) == 1
+    assert len(lines(slow)) == 2
+    assert len(set(lines(slow))) == 1
