@@ -5,7 +5,7 @@ from firebase_functions.options import MemoryOption
 from flask import Request, Response
 
 from functions.agents import agent
-from functions.endpoints import cancel, resume, start
+from functions.endpoints import cancel, resume, start, step
 from functions.endpoints.service import Service
 from functions.settings import THREADS
 
@@ -25,6 +25,12 @@ _streaming = https_fn.on_request(
 def start_turn(request: Request) -> Response:
     """Start a turn, or attach to it."""
     return start.start_turn(request, service)
+
+
+@_streaming
+def run_tool_step(request: Request) -> Response:
+    """Decide a step that waits, and stream the turn from there."""
+    return step.run_tool_step(request, service)
 
 
 @https_fn.on_request(

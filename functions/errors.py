@@ -68,6 +68,12 @@ class UnknownTurn(Rejected):
     status, code = 404, "unknown_turn"
 
 
+class UnknownStep(Rejected):
+    """The turn has no such step."""
+
+    status, code = 404, "unknown_step"
+
+
 class UnknownPath(Rejected):
     """The function has no such path."""
 
@@ -139,6 +145,12 @@ class NotConfigured(Unavailable):
 
     code = "not_configured"
     retry_after_seconds = None
+
+
+class TurnBusy(Unavailable):
+    """Another step of the turn is running right now."""
+
+    code = "turn_busy"
 
 
 class NewerSchema(Unavailable):

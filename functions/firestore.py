@@ -115,6 +115,13 @@ def classify(error: Exception) -> Kind:
     return _KINDS.get(type(error).__name__, Kind.UNCLEAR)
 
 
+def is_its_error(error: BaseException) -> bool:
+    """Whether Firestore said this, and not the code that used it."""
+    from google.api_core.exceptions import GoogleAPIError
+
+    return isinstance(error, GoogleAPIError)
+
+
 def commit(writes: Callable[[WriteBatch], None], *, timeout_seconds: float) -> Answer:
     """Send one atomic batch once and say what is known of it. Never retries, never raises for
     an answer of Firestore's: who calls knows how to read back.

@@ -11,11 +11,14 @@ from flask import Request
 from functions.errors import BadBody, BadCursor, BadTurnId, BodyTooLarge, UnsupportedMediaType
 from functions.turns.numbering import parse_cursor
 from functions.turns.record import Request as TurnRequest
+from functions.turns.steps import APPROVE, DENY
 from functions.wire.text import has_surrogates
 
 MAX_BODY_BYTES = 256 * 1024
 MAX_PROMPT_CHARS = 50_000
 """With room for the rest of the turn's document, which Firestore bounds at 1 MiB."""
+
+MAX_STEP = 999_999
 
 _TURN_ID = re.compile(r"[A-Za-z0-9_-]{20,64}")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -58,6 +61,22 @@ def turn_request(request: Request) -> TurnRequest:
     ):
         raise BadBody("sessionId must be 1 to 64 of A-Z a-z 0-9 _ -")
     return TurnRequest(prompt, session_id)
+
+
+def step_decision(request: Request) -> tuple[int, str]:
+    """A decision's body: `{"step": integer, "decision": "approve" | "deny"}`.
+
+    Raises UnsupportedMediaType, BodyTooLarge, BadBody.
+    """
+    body = _json_object(request)
+    if set(body) != {"step", "decision"}:
+        raise BadBody("the body must have step and decision, and nothing else")
+    step, decision = body["step"], body["decision"]
+    if isinstance(step, bool) or not isinstance(step, int) or not 0 < step <= MAX_STEP:
+        raise BadBody(f"step must be a whole number from 1 to {MAX_STEP}")
+    if not isinstance(decision, str) or decision not in {APPROVE, DENY}:
+        raise BadBody("decision must be approve or deny")
+    return step, decision
 
 
 def _json_object(request: Request) -> dict[str, Any]:

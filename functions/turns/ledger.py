@@ -12,22 +12,28 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from functions import logs
+from functions import firestore, logs
 from functions.errors import TurnFailed
-from functions.turns import steps
+from functions.turns import record, steps
 from functions.turns.record import Record
 from functions.turns.steps import Move, Step
 from functions.turns.tools import BadArguments, Call, Happened, Policy, Tool, ToolError
+from functions.turns.transact import transact
 from functions.turns.writer import Writer
-from functions.wire.events import ToolEnd, ToolStart
+from functions.wire.events import ToolEnd, ToolPending, ToolStart
 
 if TYPE_CHECKING:
-    from google.cloud.firestore import WriteBatch
+    from google.cloud.firestore import Transaction, WriteBatch
 
 POLL_SECONDS = 0.1
 """How soon an owner that waits for its tools notices a lost lease."""
+
+
+class Parked(BaseException):
+    """The turn waits for a person: the agent ends here, and is run again after the decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Outcome:
     """What became of a tool call: the same live and in a re-run."""
 
     status: str
-    """One of `ok error timeout in_doubt`."""
+    """One of `ok error denied expired timeout in_doubt`."""
     result: Any
     """The tool's result, or `{"message": …}` for the model."""
 
@@ -58,20 +64,25 @@ class Ledger:
         self._turn = turn
         self._writer = writer
         self._recorded = recorded
+        self._began = time.monotonic()
 
     def call_all(self, first: int, calls: Sequence[tuple[Tool, dict[str, Any]]]) -> list[Outcome]:
         """Run the calls of one response at the positions from `first` on; their outcomes in order.
 
-        Raises TurnFailed when a re-run asks for something else, LeaseLost.
+        Those that need no approval run first, side by side. If others wait for a person then,
+        raises Parked. Raises TurnFailed when a re-run asks for something else, LeaseLost.
         """
         planned = [self._plan(first + n, tool, args) for n, (tool, args) in enumerate(calls)]
         outcomes: dict[int, Outcome] = {}
         for one in planned:
             if one.move is Move.REPLAY:
                 outcomes[one.step.position] = _outcome(one.step)
-            elif one.move is Move.DOUBT:
+            elif one.move in {Move.DENY, Move.EXPIRE, Move.DOUBT}:
                 outcomes[one.step.position] = self._settle(one)
         outcomes |= self._run([one for one in planned if one.move is Move.RUN])
+        waiting = [one for one in planned if one.move is Move.WAIT]
+        if waiting:
+            self._park(waiting)
         return [outcomes[one.step.position] for one in planned]
 
     def _plan(self, position: int, tool: Tool, args: dict[str, Any]) -> _Planned:
@@ -89,12 +100,23 @@ class Ledger:
             checked: dict[str, Any] | BadArguments = tool.check(args)
         except BadArguments as error:
             checked = error
-        move = steps.next_move(recorded, tool.policy)
+        needs_approval = tool.approval_seconds is not None and not isinstance(checked, BadArguments)
+        move = steps.next_move(
+            recorded, tool.policy, needs_approval=needs_approval, now=self._now()
+        )
         step = recorded or Step(position, "tool", tool.name, args_hash, steps.STARTED, attempt=0)
         return _Planned(tool, args, checked, step, move)
 
+    def _now(self) -> datetime:
+        """The server's time: as it was when the lease was taken, and what has passed since."""
+        return self._turn.read_at + timedelta(seconds=time.monotonic() - self._began)
+
     def _settle(self, one: _Planned) -> Outcome:
-        """Record what is known of a call that a dead owner began: never call again."""
+        """Record what is known of a call that is not to be made."""
+        if one.move is Move.DENY:
+            return self._record(one, steps.DENIED, {"message": "a person denied this call"})
+        if one.move is Move.EXPIRE:
+            return self._record(one, steps.EXPIRED, {"message": "nobody approved it in time"})
         happened = self._reconcile(one)
         if happened is not None:
             return self._record(one, steps.OK, happened.result)
@@ -128,14 +150,19 @@ class Ledger:
         outcomes: dict[int, Outcome] = {}
         done: queue.Queue[tuple[int, str, Any]] = queue.Queue()
         open_calls: dict[int, tuple[_Planned, float]] = {}
+        inline: list[_Planned] = []
         for one in started:
             position = one.step.position
             if isinstance(one.checked, BadArguments):
                 outcomes[position] = self._record(one, steps.FAILED, {"message": str(one.checked)})
+            elif one.tool.policy is Policy.TRANSACTIONAL:
+                inline.append(one)
             else:
                 self._writer.check()
                 open_calls[position] = (one, time.monotonic() + one.tool.timeout_seconds)
                 self._launch(one, done)
+        for one in inline:
+            outcomes[one.step.position] = self._transact(one)
         while open_calls:
             self._writer.check()
             try:
@@ -166,7 +193,9 @@ class Ledger:
             return steps.OK, one.tool.run(call, **one.checked)
         except ToolError as error:
             return steps.FAILED, {"message": str(error)}
-        except BaseException as error:  # noqa: BLE001 - an outcome like any other
+        except BaseException as error:
+            if call.transaction is not None and firestore.is_its_error(error):
+                raise  # not the tool's fault: the transaction is tried again
             logs.error("tool failed", step=one.step.position, name=one.tool.name)
             return steps.FAILED, {"message": f"the tool failed: {type(error).__name__}"}
 
@@ -182,12 +211,58 @@ class Ledger:
                 outcomes[position] = self._record(one, status, {"message": message})
         return outcomes
 
-    def _record(self, one: _Planned, status: str, result: Any) -> Outcome:
-        """Record a step's one outcome, together with its `tool_end`."""
+    def _transact(self, one: _Planned) -> Outcome:
+        """Run a transactional tool: its staged writes, the outcome and `tool_end` are one."""
+
+        def body(transaction: Transaction) -> tuple[str, Any]:
+            return self._attempt(one, replace(self._call(one), transaction=transaction))
+
+        def finish(status: str, result: Any) -> tuple[ToolEnd, Step]:
+            return self._ending(one, status, result)
+
+        outcome = transact(
+            self._turn,
+            self._writer,
+            body,
+            finish,
+            self._write_all,
+            seconds=one.tool.timeout_seconds,
+        )
+        if isinstance(outcome, Step):
+            return _outcome(outcome)
+        return self._record(one, *outcome)
+
+    def _ending(self, one: _Planned, status: str, result: Any) -> tuple[ToolEnd, Step]:
+        """An outcome as its event and as the step's record."""
         position = one.step.position
         status, text = _safe(position, status, result)
-        step = replace(one.step, status=status, result=text)
         event = ToolEnd(position, one.tool.name, status, json.loads(text))  # type: ignore[arg-type]
+        return event, replace(one.step, status=status, result=text)
+
+    def _park(self, waiting: list[_Planned]) -> None:
+        """Ask for the decisions, release the lease and end, as one commit. Raises Parked."""
+        asked = []
+        for one in waiting:
+            seconds = one.tool.approval_seconds or 0.0
+            decide_by = one.step.decide_by or self._now() + timedelta(seconds=seconds)
+            asked.append(replace(one.step, status=steps.WAITING, decide_by=decide_by))
+        until = min(step.decide_by for step in asked if step.decide_by is not None)
+
+        def also(batch: WriteBatch, last: int) -> None:
+            self._write_all(batch, asked, last)
+            fields = {"status": record.WAITING, "waitingUntil": until}
+            batch.update(record.reference(self._turn.key), fields)
+
+        events = [
+            ToolPending(step.position, step.name, one.args, _rfc3339(step.decide_by or until))
+            for one, step in zip(waiting, asked, strict=True)
+        ]
+        self._writer.park(events, also)
+        raise Parked
+
+    def _record(self, one: _Planned, status: str, result: Any) -> Outcome:
+        """Record a step's one outcome, together with its `tool_end`."""
+        event, step = self._ending(one, status, result)
         self._writer.commit(
             [event],
             finishes_step=True,
@@ -220,3 +295,7 @@ def _safe(position: int, status: str, result: Any) -> tuple[str, str]:
 
 def _outcome(step: Step) -> Outcome:
     return Outcome(step.status, json.loads(step.result))
+
+
+def _rfc3339(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -61,6 +61,8 @@ class Record:
     holder: Holder
     window: int
     agent_version: str
+    waiting_until: datetime | None
+    """Of a waiting turn: when the first of its approvals expires."""
     expire_at: datetime
     read_at: datetime
     updated_at: datetime
@@ -77,7 +79,11 @@ class Record:
 
     @property
     def lapsed(self) -> bool:
-        """Whether the turn is to be taken over: it runs and its lease is over (L1)."""
+        """Whether the turn is to be taken over: it runs and its lease is over (L1), or it waits
+        and an approval has expired.
+        """
+        if self.status == WAITING:
+            return self.waiting_until is not None and self.read_at >= self.waiting_until
         return self.status == RUNNING and self.holder.lapsed(self.read_at, self.updated_at)
 
     @property
@@ -114,6 +120,7 @@ def new_fields(
         "lease": holder.to_fields(),
         "window": WINDOW,
         "agentVersion": agent_version,
+        "waitingUntil": None,
         firestore.EXPIRE_AT: now + timedelta(hours=retention_hours),
     }
 
@@ -135,6 +142,7 @@ def from_fields(
         holder=Holder.from_fields(fields["lease"]),
         window=fields["window"],
         agent_version=fields["agentVersion"],
+        waiting_until=fields["waitingUntil"],
         expire_at=fields[firestore.EXPIRE_AT],
         read_at=read_at,
         updated_at=updated_at,

@@ -18,6 +18,7 @@ from functions.errors import AtCapacity, Gone, LeaseLost, StorageUnavailable, Tu
 from functions.settings import Settings
 from functions.turns import record, steps, takeover
 from functions.turns.lease import Renewal
+from functions.turns.ledger import Parked
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Record
 from functions.turns.takeover import Taken
@@ -168,6 +169,8 @@ class Owner:
             self._finish(taken, writer, self._terminal_event(taken, writer))
         except LeaseLost:
             logs.info("stopped: another owner has the turn")
+        except Parked:
+            logs.info("the turn waits for a person")
         finally:
             renewal.stop()
             writer.close()
@@ -185,7 +188,7 @@ class Owner:
         try:
             writer.check()
             self._owners.agent.run(program)
-        except LeaseLost:
+        except (LeaseLost, Parked):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever an agent raises ends its turn
             failed = writer.failure or error

@@ -22,9 +22,12 @@ from functions.turns.tools import Policy
 if TYPE_CHECKING:
     from google.cloud.firestore import CollectionReference, DocumentReference
 
-OK, FAILED, TIMEOUT, IN_DOUBT = "ok", "error", "timeout", "in_doubt"
-STARTED = "started"
-FINAL = frozenset({OK, FAILED, TIMEOUT, IN_DOUBT})
+OK, FAILED, DENIED, EXPIRED = "ok", "error", "denied", "expired"
+TIMEOUT, IN_DOUBT = "timeout", "in_doubt"
+STARTED, WAITING = "started", "waiting"
+FINAL = frozenset({OK, FAILED, DENIED, EXPIRED, TIMEOUT, IN_DOUBT})
+
+APPROVE, DENY = "approve", "deny"
 
 MAX_RESULT_BYTES = 512 * 1024
 """The largest JSON a step may record."""
@@ -42,6 +45,10 @@ class Step:
     result: str = "null"
     attempt: int = 1
     """How many owners have begun it."""
+    decide_by: datetime | None = None
+    """Until when a person may decide it."""
+    decision: str | None = None
+    """What a person decided: `approve` or `deny`."""
 
     @property
     def finished(self) -> bool:
@@ -60,6 +67,8 @@ class Step:
             "status": self.status,
             "result": self.result.encode(),
             "attempt": self.attempt,
+            "decideBy": self.decide_by,
+            "decision": self.decision,
             "idempotencyKey": idempotency_key(run_id, self.position),
             "epoch": epoch,
             "last": last,
@@ -77,6 +86,8 @@ class Step:
             status=fields["status"],
             result=fields["result"].decode(),
             attempt=fields["attempt"],
+            decide_by=fields["decideBy"],
+            decision=fields["decision"],
         )
 
 
@@ -86,15 +97,26 @@ class Move(enum.Enum):
     REPLAY = "return the recorded outcome"
     RUN = "commit the start, then call the tool"
     DOUBT = "reconcile, or record that nobody can know"
+    WAIT = "ask a person, and end the response"
+    DENY = "record that a person denied it"
+    EXPIRE = "record that nobody decided in time"
 
 
-def next_move(recorded: Step | None, policy: Policy) -> Move:
-    """Decide what comes of a step that is recorded so."""
+def next_move(
+    recorded: Step | None, policy: Policy, *, needs_approval: bool, now: datetime
+) -> Move:
+    """Decide what comes of a step that is recorded so; `now` is the server's time."""
     if recorded is None:
-        return Move.RUN
+        return Move.WAIT if needs_approval else Move.RUN
     if recorded.finished:
         return Move.REPLAY
-    return Move.DOUBT if policy is Policy.ONCE else Move.RUN
+    if recorded.status == STARTED:
+        return Move.DOUBT if policy is Policy.ONCE else Move.RUN
+    if recorded.decision is not None:
+        return Move.RUN if recorded.decision == APPROVE else Move.DENY
+    if recorded.decide_by is not None and now >= recorded.decide_by:
+        return Move.EXPIRE
+    return Move.WAIT
 
 
 def idempotency_key(run_id: str, position: int) -> str:
@@ -142,6 +164,15 @@ def document(key: str, position: int) -> DocumentReference:
     """The document of the step at a position."""
     steps: CollectionReference = record.reference(key).collection(firestore.STEPS)
     return steps.document(f"{position:06d}")
+
+
+def load(key: str, position: int) -> Step | None:
+    """One step, or None if it was never begun. Raises StorageUnavailable."""
+    snapshot = firestore.read(
+        lambda timeout: document(key, position).get(retry=None, timeout=timeout)
+    )
+    fields = snapshot.to_dict()
+    return None if fields is None else Step.from_fields(fields)
 
 
 def load_all(key: str, *, finished: int) -> dict[int, Step]:

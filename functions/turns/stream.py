@@ -127,6 +127,8 @@ class Stream:
                 self._terminal = sse.ends_turn(read.frames)
                 self._lapsed.succeeded()
                 return read.frames
+            if read.state is State.ENDED:
+                raise _End("the turn waits for a person")
             if read.state is State.BEHIND:
                 self._replay = Page([], more=True)
                 return b""
@@ -161,6 +163,8 @@ class Stream:
         frames = chunk.frames if whole else sse.after(chunk.frames, self._cursor)
         self._cursor = max(self._cursor, chunk.last)
         self._next_index = chunk.index + 1
+        if sse.waits(chunk.frames):
+            self._look_at = 0.0  # its status changed with this chunk
         self._terminal = chunk.terminal
         self._lapsed.succeeded()
         return frames
@@ -219,13 +223,13 @@ class Stream:
         now = time.monotonic()
         if turn is None or turn.expired:
             raise _End("the turn is past its retention")
-        if turn.status != record.RUNNING:
-            # Its last chunk was committed with the status: one more look, and no more.
-            self._over = turn.status
-        elif turn.lapsed:
+        if turn.lapsed:
             self._lapsed.failed()
             self._owners.take_over(turn)
             self._look_at = now + next(self._takeovers)
+        elif turn.status != record.RUNNING:
+            # Its last chunk was committed with the status: one more look, and no more.
+            self._over = turn.status
         else:
             self._lapsed.succeeded()
             self._takeovers = firestore.backoff(POLL_SECONDS, TAKEOVER_SLOWEST_SECONDS)

@@ -69,9 +69,15 @@ def create(
     return Taken(record.from_fields(key, fields, read_at=at, updated_at=at), lease, begins=None)
 
 
-def take_over(turn: Record, *, settings: Settings) -> Taken | None:
-    """Take the lease of a turn that was read as lapsed; None when somebody else was faster, or
-    the turn turns out to be finished.
+def _no_more(_batch: WriteBatch) -> None:
+    """Nothing but the lease."""
+
+
+def take_over(
+    turn: Record, *, settings: Settings, also: Callable[[WriteBatch], None] = _no_more
+) -> Taken | None:
+    """Take the lease of a turn that was read as lapsed or waiting, together with the writes of
+    `also`; None when somebody else was faster, or the turn turns out to be finished.
 
     Raises StorageUnavailable.
     """
@@ -85,15 +91,17 @@ def take_over(turn: Record, *, settings: Settings) -> Taken | None:
 
     def writes(batch: WriteBatch) -> None:
         unchanged = firestore.client().write_option(last_update_time=turn.updated_at)
-        batch.update(record.reference(turn.key), {"lease": holder.to_fields()}, option=unchanged)
+        fields = {"lease": holder.to_fields(), "status": record.RUNNING, "waitingUntil": None}
+        batch.update(record.reference(turn.key), fields, option=unchanged)
         batch.create(
             journal.document(turn.key, chunk.index), chunk.to_fields(expire_at=turn.expire_at)
         )
+        also(batch)
 
     lease, at = _take(turn.key, holder, writes)
     if at is None:
         return None
-    now = replace(turn, holder=holder, read_at=at, updated_at=at)
+    now = replace(turn, holder=holder, status=record.RUNNING, read_at=at, updated_at=at)
     return Taken(now, lease, begins=chunk, whole=whole)
 
 

@@ -18,12 +18,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from google.cloud.firestore import Transaction
     from pydantic import BaseModel
 
 
 class Policy(enum.Enum):
     """What holds when the container dies between the call and the record of its outcome."""
 
+    TRANSACTIONAL = "transactional"
+    """The tool's effects are writes staged on `call.staged`, the Firestore transaction that also
+    records the outcome: exactly once. The tool may run more than once, its effects take place
+    once."""
     IDEMPOTENT = "idempotent"
     """The tool may be called again with the same `call.idempotency_key`."""
     ONCE = "once"
@@ -39,6 +44,18 @@ class Call:
     """The step's position in the turn."""
     idempotency_key: str
     """The same in every run of this step, and of no other step of any turn."""
+    transaction: Transaction | None = None
+    """Of a transactional tool."""
+
+    @property
+    def staged(self) -> Transaction:
+        """The transaction to read with (`get`, before the first write) and to stage writes on.
+
+        Raises TypeError when the tool is not declared transactional.
+        """
+        if self.transaction is None:
+            raise TypeError("only a transactional tool has a transaction")
+        return self.transaction
 
 
 class ToolError(Exception):
@@ -63,6 +80,8 @@ class Tool:
     run: Callable[..., Any]
     policy: Policy = Policy.ONCE
     timeout_seconds: float = 60.0
+    approval_seconds: float | None = None
+    """How long a person has to approve a call; None: it needs no approval."""
     reconcile: Callable[..., Happened | None] | None = None
     """Of a `once` tool: asked, with the same parameters, whether a call whose outcome is not known
     took effect. None: it cannot know. Its answer never leads to a call."""
@@ -71,6 +90,8 @@ class Tool:
         """Refuse declarations that would not hold what they say."""
         if self.timeout_seconds <= 0:
             raise ValueError(f"{self.name}: timeout_seconds must be above 0")
+        if self.approval_seconds is not None and self.approval_seconds <= 0:
+            raise ValueError(f"{self.name}: approval_seconds must be above 0")
         if self.reconcile is not None and self.policy is not Policy.ONCE:
             raise ValueError(f"{self.name}: only a `once` tool can be in doubt, and be reconciled")
         parameters = list(inspect.signature(self.run).parameters.values())
@@ -123,11 +144,12 @@ def tool(
     *,
     policy: Policy = Policy.ONCE,
     timeout_seconds: float = 60.0,
+    approval_seconds: float | None = None,
     reconcile: Callable[..., Happened | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Declare the decorated function as a tool. Raises ValueError for what cannot hold."""
 
     def declare(run: Callable[..., Any]) -> Tool:
-        return Tool(run, policy, timeout_seconds, reconcile)
+        return Tool(run, policy, timeout_seconds, approval_seconds, reconcile)
 
     return declare

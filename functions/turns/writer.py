@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from functions import logs
-from functions.errors import LeaseLost, TurnFailed
+from functions.errors import InvariantBroken, LeaseLost, TurnFailed
 from functions.turns import journal
 from functions.turns.journal import AppendRefused, Boundary, Chunk
 from functions.turns.lease import Lease
@@ -50,6 +50,8 @@ class State(enum.Enum):
     OPEN = "open"
     BEHIND = "behind"
     """The reader is further behind than what is kept: read the journal."""
+    ENDED = "ended"
+    """The owner is done with the turn and everything was read: it ended, or waits for a person."""
     LOST = "lost"
     """The lease is lost: follow whoever owns the turn now."""
 
@@ -71,6 +73,10 @@ class _Pending:
     """UTF-16 length of the turn's text after this event."""
     shown: bool
     """Whether it is in the feed already, or has to wait for its commit (W1)."""
+
+
+Compose = Callable[[Event], Chunk]
+"""Makes the next chunk of one event."""
 
 
 def _nothing(_batch: WriteBatch, _last: int) -> None:
@@ -190,6 +196,39 @@ class Writer:
                     withdrawn = [Rewind(self._confirmed, self._length)]
             self._commit([*withdrawn, event], also, ends=True)
 
+    def park(self, events: Sequence[Event], also: Callable[[WriteBatch, int], None]) -> None:
+        """Commit `events` and the writes of `also` as this owner's last: the turn waits now."""
+        self._flush_held()
+        self._commit(events, also, ends=True)
+
+    def transact(self, body: Callable[[Compose], Chunk | None]) -> None:
+        """Let `body` append one event by a transaction of its own, while everything else waits.
+
+        `body` is given a function that makes the next chunk of an event, which finishes a step; it
+        returns the chunk that is known to be stored, or None when none is. Raises as `token` does,
+        and what `body` raises.
+        """
+        self.commit()
+        with self._appending:
+            with self._changed:
+                self._check()
+                self._barrier = True
+            try:
+                stored = body(self._compose)
+                if stored is not None:
+                    self._boundary = stored.boundary
+                    self._next_id = stored.last + 1
+                    part = [_Pending(stored.last, stored.frames, stored.length, shown=False)]
+                    self._confirm(part)
+            except InvariantBroken:
+                logs.error("invariant broken", index=self._index)
+                self._lease.lose("invariant broken")
+                raise LeaseLost from None
+            finally:
+                with self._changed:
+                    self._barrier = False
+                    self._changed.notify_all()
+
     # Reading: called by the threads of local readers.
 
     def read(self, cursor: int, *, timeout_seconds: float) -> Read:
@@ -209,6 +248,8 @@ class Writer:
                 size += len(self._feed[end])
                 end += 1
             frames = b"".join(self._feed[start:end])
+            if not frames and self._ended:
+                return Read(b"", cursor, State.ENDED)
             return Read(frames, self._base + end if frames else cursor, State.OPEN)
 
     # Inside.
@@ -217,6 +258,21 @@ class Writer:
         held = self._joiner.flush()
         if held:
             self._show(held)
+
+    def _compose(self, event: Event) -> Chunk:
+        """The next chunk, of one event that finishes a step. Nothing else may be pending."""
+        event_id = self._next_id
+        return Chunk(
+            index=self._index,
+            epoch=self._lease.holder.epoch,
+            nonce=self._lease.holder.nonce,
+            after=self._confirmed,
+            first=event_id,
+            last=event_id,
+            length=self._length,
+            boundary=self._boundary_after(event_id),
+            frames=sse.encode(event_id, event),
+        )
 
     def _boundary_after(self, last: int) -> Boundary:
         """The boundary when a step is finished by event `last`."""

@@ -70,9 +70,18 @@ def after(frames: bytes, cursor: int) -> bytes:
 
 def ends_turn(frames: bytes) -> bool:
     """Whether the last of these frames is the turn's terminal event."""
+    return _last_type(frames) in TERMINAL_TYPES
+
+
+def waits(frames: bytes) -> bool:
+    """Whether the last of these frames asks a person for a decision."""
+    return _last_type(frames) == "tool_pending"
+
+
+def _last_type(frames: bytes) -> str:
     if not frames:
-        return False
+        return ""
     start = frames.rfind(_END, 0, len(frames) - len(_END))
     last = frames if start < 0 else frames[start + len(_END) :]
     match = _FRAME.match(last)
-    return match is not None and match[2].decode() in TERMINAL_TYPES
+    return "" if match is None else match[2].decode()

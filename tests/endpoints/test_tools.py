@@ -10,9 +10,18 @@ from typing import Any
 
 import pytest
 
+from functions import firestore
 from tests.conftest import Serve
 from tests.support.client import folded, new_turn_id, resume, start
-from tests.support.firestore_proxy import Fault, FirestoreProxy, Hold, HoldAnswer, touches
+from tests.support.firestore_proxy import (
+    Answer,
+    DropAnswer,
+    Fault,
+    FirestoreProxy,
+    Hold,
+    HoldAnswer,
+    touches,
+)
 from tests.support.server import FunctionServer
 from tests.support.sse import RawStream
 
@@ -170,7 +179,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
 }
 
 EXPECTED = {
-    # point: (effects of `once`, its outcome; calls of `again`)
+    # point: (effects of `once`, its outcome; calls of `again`, and runs of a transaction's body)
     "before the start commit": (1, "ok", 1),
     "after the start commit": (0, "in_doubt", 1),
     "after the effect": (1, "in_doubt", 2),
@@ -179,8 +188,15 @@ EXPECTED = {
 }
 
 
+def times_booked(key: str) -> int:
+    """How often the effect of a transaction took place."""
+    document = firestore.client().collection("effects").document(key).get()
+    return int((document.to_dict() or {}).get("count", 0))
+
+
+@pytest.mark.usefixtures("storage")
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-@pytest.mark.parametrize("name", ["once", "again"])
+@pytest.mark.parametrize("name", ["once", "again", "booked"])
 @pytest.mark.parametrize("point", EXPECTED)
 def test_an_owner_lost_at_each_point_of_a_step(  # noqa: PLR0917 - a matrix
     serve: Serve,
@@ -222,6 +238,8 @@ def test_an_owner_lost_at_each_point_of_a_step(  # noqa: PLR0917 - a matrix
         assert (len(keys), ends) == (once_effects, [once_outcome])
     else:
         assert (len(keys), ends) == (again_calls, ["ok"])
+    if name == "booked":
+        assert times_booked(keys[0]) == 1
     told = state.text.removeprefix("A").removesuffix("B")
     assert told.startswith(f"[{ends[0]}")
     assert state.text == f"A{told}B"
@@ -273,3 +291,71 @@ def test_finished_calls_are_replayed_and_text_is_not_told_twice(
     assert len(lines(path)) == 1
     assert len(lines(slow)) == 2
     assert len(set(lines(slow))) == 1
+
+
+@pytest.mark.usefixtures("storage")
+def test_transactions_that_contend_each_take_effect_once(serve: Serve) -> None:
+    """Five turns count one document up, at once: aborted bodies run again, none counts twice."""
+    server, document = serve("start_turn", LEASE_SECONDS="6"), f"effects/{new_turn_id()}"
+    script = [["tools", ["contended", {"document": document}]]]
+    streams = [start(server, new_turn_id(), script) for _ in range(5)]
+    for stream in streams:
+        with stream:
+            stream.read_to_end(timeout=60)
+            assert folded(stream).text.startswith("[ok ")
+    assert firestore.client().document(document).get().to_dict() == {"count": 5}
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("exists", "AlreadyExists"),
+        ("error", "changed my mind"),
+        ("nan", "JSON cannot carry"),
+        ("huge", "at most"),
+    ],
+)
+def test_a_transaction_that_cannot_succeed_changes_nothing(
+    starter: FunctionServer, kind: str, says: str
+) -> None:
+    """The outcome is an error that says why; what was staged is not written."""
+    document = f"effects/{new_turn_id()}"
+    before = {"count": 1} if kind == "exists" else None
+    if before:
+        firestore.client().document(document).set(before)
+    with run(starter, ["tools", ["refused", {"kind": kind, "document": document}]]) as stream:
+        end = next(event for event in stream.events() if event.event == "tool_end")
+        assert end.data["status"] == "error"
+        assert says in end.data["result"]["message"]
+        assert stream.events()[-1].event == "done"
+    assert firestore.client().document(document).get().to_dict() == before
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("fault", [Answer, DropAnswer])
+@pytest.mark.parametrize("status", ["ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL"])
+@pytest.mark.parametrize("call", ["begin", "outcome", "rollback"])
+def test_a_transaction_takes_effect_once_whatever_is_answered(  # noqa: PLR0917 - a matrix
+    serve: Serve,
+    firestore_proxy: FirestoreProxy,
+    tmp_path: Path,
+    call: str,
+    status: str,
+    fault: type[Answer | DropAnswer],
+) -> None:
+    """Answers of begin, commit and roll-back are lost, or say what is not so."""
+    server = serve("start_turn", storage=firestore_proxy.address, LEASE_SECONDS="6")
+    path = tmp_path / "runs"
+    if call == "begin":
+        firestore_proxy.inject("BeginTransaction", fault(status), times=2)
+    else:
+        firestore_proxy.inject("Commit", fault(status), when=STEPS, times=1, after=1)
+    if call == "rollback":
+        firestore_proxy.inject("Rollback", fault(status), times=1)
+    with run(server, ["tools", ["booked", {"path": str(path)}]], ["say", "B"]) as stream:
+        assert folded(stream).text.startswith('[ok {"step": 1}]')
+        assert folded(stream).rewinds == 0
+        ends = [event for event in stream.events() if event.event == "tool_end"]
+        assert len(ends) == 1
+    assert times_booked(lines(path)[0]) == 1

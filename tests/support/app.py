@@ -18,8 +18,10 @@ from typing import Any
 
 from firebase_functions import https_fn
 from flask import Request, Response
+from google.cloud.firestore import Increment
 
-from functions.endpoints import cancel, resume, start
+from functions import firestore
+from functions.endpoints import cancel, resume, start, step
 from functions.endpoints.service import Service
 from functions.turns.program import Agent, StepFailed, Turn
 from functions.turns.tools import Call, Happened, Policy, ToolError, tool
@@ -143,6 +145,55 @@ def known(call: Call, *, path: str, hold: str = "") -> dict[str, Any]:
     return _leave(call, path, hold)
 
 
+def _book(call: Call, path: str, hold: str) -> dict[str, Any]:
+    """Count the runs of the body in a file, and the effect in Firestore."""
+    _leave(call, path, hold)
+    effect = firestore.client().collection("effects").document(call.idempotency_key)
+    call.staged.set(effect, {"count": Increment(1)}, merge=True)
+    return {"step": call.step}
+
+
+@tool(policy=Policy.TRANSACTIONAL)
+def booked(call: Call, *, path: str, hold: str = "") -> dict[str, Any]:
+    """An effect that is a write of the transaction."""
+    return _book(call, path, hold)
+
+
+@tool(policy=Policy.TRANSACTIONAL, timeout_seconds=10)
+def contended(call: Call, *, document: str) -> int:
+    """Reads and writes a document that others write, too."""
+    reference = firestore.client().document(document)
+    (snapshot,) = call.staged.get(reference)
+    count = (snapshot.to_dict() or {}).get("count", 0)
+    call.staged.set(reference, {"count": count + 1})
+    return int(count + 1)
+
+
+@tool(policy=Policy.TRANSACTIONAL)
+def refused(call: Call, *, kind: str, document: str) -> Any:
+    """Stages a write, and then cannot succeed."""
+    reference = firestore.client().document(document)
+    if kind == "exists":
+        call.staged.create(reference, {"count": 2})
+        return 1
+    call.staged.set(reference, {"count": 1})
+    if kind == "error":
+        raise ToolError("changed my mind")
+    return ODD_RESULTS[kind]
+
+
+@tool(approval_seconds=30)
+def refund(call: Call, *, path: str, hold: str = "") -> dict[str, Any]:
+    """Needs a person."""
+    return _leave(call, path, hold)
+
+
+@tool(approval_seconds=1.5)
+def hasty(call: Call, *, path: str) -> dict[str, Any]:
+    """Needs a person who is quick."""
+    return _leave(call, path, "")
+
+
 @tool(timeout_seconds=0.5)
 def slow_once(_call: Call, *, seconds: float) -> str:
     """Takes its time; nobody may ask twice."""
@@ -179,7 +230,13 @@ def odd(_call: Call, *, kind: str) -> Any:
     return ODD_RESULTS[kind]
 
 
-TOOLS = {one.name: one for one in (once, again, known, slow_once, slow_again, busy, odd)}
+TOOLS = {
+    one.name: one
+    for one in (
+        once, again, known, booked, contended, refused, refund, hasty,
+        slow_once, slow_again, busy, odd,
+    )
+}  # fmt: skip
 
 
 def call_tools(turn: Turn, _say: Say, *calls: list[Any]) -> None:
@@ -242,3 +299,9 @@ def resume_turn(request: Request) -> Response:
 def cancel_turn(request: Request) -> Response:
     """`cancel_turn`, for the scripted agent's turns."""
     return cancel.cancel_turn(request, service)
+
+
+@https_fn.on_request()
+def run_tool_step(request: Request) -> Response:
+    """`run_tool_step`, for the scripted agent's turns."""
+    return step.run_tool_step(request, service)

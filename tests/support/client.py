@@ -71,6 +71,15 @@ def error_of(stream: RawStream) -> dict[str, Any]:
     return dict(body["error"])
 
 
+def decide(
+    server: FunctionServer | str, turn_id: str, step: int, decision: str, cursor: int | None = None
+) -> RawStream:
+    """Post a decision to `run_tool_step`."""
+    url = server if isinstance(server, str) else server.url
+    body = json.dumps({"step": step, "decision": decision}).encode()
+    return RawStream(url, "POST", headers(turn_id, cursor, Content_Type="application/json"), body)
+
+
 def cancel(server: FunctionServer | str, turn_id: str) -> str:
     """Stop a turn; its status after that. AssertionError for any answer but 200."""
     url = server if isinstance(server, str) else server.url
