@@ -100,7 +100,7 @@ class Settings:
             threads=_threads(environ),
             allowed_origins=frozenset(environ.get("ALLOWED_ORIGINS", "").replace(",", " ").split()),
             heartbeat_seconds=number("HEARTBEAT_SECONDS", 4),
-            flush_seconds=number("FLUSH_SECONDS", 0.25),
+            flush_seconds=number("FLUSH_SECONDS", 0.33),
             lease_seconds=number("LEASE_SECONDS", 9),
             retention_hours=number("RETENTION_HOURS", 24),
             response_seconds=number("RESPONSE_SECONDS", 3600),

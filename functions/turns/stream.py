@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import chain, repeat
 
 from functions import firestore, logs
 from functions.errors import Gone, NewerSchema, StorageUnavailable
 from functions.settings import Settings
 from functions.turns import journal, record
-from functions.turns.journal import Chunk, Page
+from functions.turns.journal import Chunk, Page, Piece
 from functions.turns.numbering import continues
 from functions.turns.runner import Owners
 from functions.turns.writer import State, Writer
 from functions.wire import sse
 
 POLL_SECONDS = 0.1
-"""A follower looks for the next chunk so often while they come …"""
+"""A follower that expects a chunk looks for it so often …"""
 POLL_SLOWEST_SECONDS = 1.0
-"""… and at least so often in silence."""
+"""… and in silence more and more rarely, but at least so often."""
 TAKEOVER_SLOWEST_SECONDS = 2.0
 """A takeover that comes to nothing is tried again after 0.1 s, and more and more rarely."""
 PATIENCE_SECONDS = 15.0
@@ -69,7 +70,12 @@ class Stream:
         self._ends_at = time.monotonic() + settings.response_seconds - END_MARGIN_SECONDS
         self._next_index: int | None = None
         """Where a follower stands in the journal; None when it has to find out."""
-        self._poll = firestore.backoff(POLL_SECONDS, POLL_SLOWEST_SECONDS)
+        self._flush = settings.flush_seconds
+        self._pauses = self._pauses_after_a_chunk()
+        self._rested = False
+        """Whether the last thing done was to pause: a chunk found then is the newest one."""
+        self._newest = False
+        """Whether the chunk given last was the newest: another one cannot be there yet."""
         self._silent = False
         """Whether the last look for a chunk found none: then the turn itself may be looked at."""
         self._look_at = 0.0
@@ -155,7 +161,7 @@ class Stream:
             given.append(self._give(chunk))
         return b"".join(given)
 
-    def _give(self, chunk: Chunk) -> bytes:
+    def _give(self, chunk: Chunk | Piece) -> bytes:
         """The bytes of a chunk that the reader has not had; moves the cursor past it."""
         if not continues(self._cursor, chunk.after):
             raise _End("a part of the journal is gone")
@@ -175,19 +181,34 @@ class Stream:
         One read each time, so that a slow one cannot use up another's time.
         """
         until = time.monotonic() + wait_seconds
+        if self._newest:
+            self._newest = False
+            self._pause(until)
+            return b""
         if self._silent and time.monotonic() >= self._look_at:
             self._silent = False
             self._look_at_turn(wait_seconds)
             return b""
         chunk = self._look_for_chunk(wait_seconds)
         if chunk is not None:
-            self._poll = firestore.backoff(POLL_SECONDS, POLL_SLOWEST_SECONDS)
+            self._pauses = self._pauses_after_a_chunk()
+            self._newest, self._rested = self._rested, False
             return self._give(chunk)
         if self._over is not None and self._silent and self._replay is None:
             raise _End(f"the turn is {self._over}")
-        now = time.monotonic()
-        time.sleep(max(0.02, min(next(self._poll), until - now, self._look_at - now)))
+        self._pause(until)
         return b""
+
+    def _pause(self, until: float) -> None:
+        now = time.monotonic()
+        time.sleep(max(0.02, min(next(self._pauses), until - now, self._look_at - now)))
+        self._rested = True
+
+    def _pauses_after_a_chunk(self) -> Iterator[float]:
+        """Pauses between looks: the next chunk is due when the owner's next flush is."""
+        soon = repeat(POLL_SECONDS, 10)
+        later = firestore.backoff(POLL_SECONDS, POLL_SLOWEST_SECONDS)
+        return chain([self._flush * 0.7], soon, later)
 
     def _look_for_chunk(self, within_seconds: float) -> Chunk | None:
         """The chunk at this follower's place in the journal, which it finds out first."""

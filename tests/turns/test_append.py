@@ -54,7 +54,8 @@ def append(taken: Taken, *chunks: Chunk) -> None:
 
 def stored(taken: Taken) -> list[Chunk]:
     """The whole journal."""
-    return journal.page(taken.turn.key, 0).chunks
+    documents = journal.events(taken.turn.key).order_by("__name__").stream()
+    return [Chunk.from_fields(document.to_dict() or {}) for document in documents]
 
 
 @pytest.mark.usefixtures("storage")
@@ -202,8 +203,9 @@ def test_of_two_appends_at_one_index_one_wins(create: Create) -> None:
 
 
 @pytest.mark.usefixtures("storage")
-def test_pages_are_bounded_and_complete(create: Create) -> None:
-    """A replay reads at most 64 chunks or 1 MiB at a time, and misses none."""
+def test_pages_are_bounded_and_complete(create: Create, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay reads at most so many chunks or 1 MiB at a time, and misses none."""
+    monkeypatch.setattr(journal, "PAGE_CHUNKS", 64)
     taken = create(lease_seconds=30)
     size = 200
     append(taken, *(chunk(taken, index) for index in range(size)))

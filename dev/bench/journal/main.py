@@ -1,0 +1,74 @@
+"""The functions under test: the deployed ones, over an agent whose tokens are time stamps.
+
+`start_turn` and `resume_turn` are composed as in the repository's own `main`. `plain_stream` is
+what the latency is compared with: the same frames from a generator, with no journal and no lease.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+from firebase_functions import https_fn
+from flask import Request, Response
+
+from functions.endpoints import resume, start
+from functions.endpoints.service import Service
+from functions.turns.program import Agent, Emit, Turn
+from functions.wire import sse
+from functions.wire.events import Done, Token
+
+_NUMBER = re.compile(r"(tokens|rate)=([0-9]+)")
+
+
+def speak(prompt: str, emit: Callable[[str], None]) -> None:
+    """Emit `tokens=N` tokens at `rate=N` a second, evenly, whatever each emission takes.
+
+    A token's text is the monotonic clock in ns at its emission: one clock for the whole machine.
+    """
+    asked = {name: int(value) for name, value in _NUMBER.findall(prompt)}
+    begun = time.monotonic()
+    for number in range(1, asked["tokens"] + 1):
+        emit(str(time.monotonic_ns()))
+        time.sleep(max(0.0, begun + number / asked["rate"] - time.monotonic()))
+
+
+def run(turn: Turn) -> None:
+    """Make one model call, whose text is `speak`'s."""
+
+    def call(emit: Emit) -> None:
+        speak(turn.prompt, emit)
+
+    turn.model("speak", {"prompt": turn.prompt}, call)
+
+
+service = Service(lambda: Agent(run, version="bench-1"))
+
+
+@https_fn.on_request()
+def start_turn(request: Request) -> Response:
+    """Start a turn, or attach to it."""
+    return start.start_turn(request, service)
+
+
+@https_fn.on_request()
+def resume_turn(request: Request) -> Response:
+    """Stream a turn from the caller's cursor on."""
+    return resume.resume_turn(request, service)
+
+
+@https_fn.on_request()
+def plain_stream(request: Request) -> Response:
+    """Stream the same frames from this request's own thread; nothing of them is kept."""
+    asked = request.get_json(silent=True) or {"prompt": "tokens=0 rate=1"}
+    return Response(_plain(str(asked["prompt"])), content_type="text/event-stream")
+
+
+def _plain(prompt: str) -> Iterator[bytes]:
+    asked = {name: int(value) for name, value in _NUMBER.findall(prompt)}
+    begun = time.monotonic()
+    for number in range(1, asked["tokens"] + 1):
+        yield sse.encode(number, Token(str(time.monotonic_ns())))
+        time.sleep(max(0.0, begun + number / asked["rate"] - time.monotonic()))
+    yield sse.encode(asked["tokens"] + 1, Done("stop"))
