@@ -7,6 +7,7 @@ texts and tokens are never logged.
 from __future__ import annotations
 
 import contextvars
+import os
 import re
 import sys
 import threading
@@ -76,10 +77,18 @@ def warning(message: str, **more: Any) -> None:
 
 
 def error(message: str, **more: Any) -> None:
-    """Somebody should look. Inside an `except` block the stack (no values) is added."""
+    """Somebody should look. Inside an `except` block the stack is added, without any value.
+
+    An exception's text may hold a prompt or a secret: it is added only where LOG_EXCEPTION_TEXT
+    says so, as on the local Emulator Suite.
+    """
     exc = sys.exc_info()[1]
     if exc is not None:
         more["exception"] = type(exc).__qualname__
+        if os.environ.get("LOG_EXCEPTION_TEXT") == "true":
+            more["exceptionText"] = str(exc)
+        if isinstance(exc, SyntaxError):
+            more["at"] = f"{exc.filename}:{exc.lineno}"
         more["stack"] = [
             f"{frame.filename}:{frame.lineno} {frame.name}"
             for frame in traceback.extract_tb(exc.__traceback__)

@@ -36,7 +36,9 @@ def cursor(request: Request) -> int:
     """`Last-Event-ID`, 0 when absent or empty. Raises BadCursor."""
     value = parse_cursor(request.headers.get("Last-Event-ID", ""))
     if value is None:
-        raise BadCursor("Last-Event-ID must be a decimal number, or empty")
+        raise BadCursor(
+            "Last-Event-ID must be the digits of an event id, without leading zeros, or empty"
+        )
     return value
 
 
@@ -56,7 +58,7 @@ def turn_request(request: Request) -> TurnRequest:
         raise BodyTooLarge(f"prompt may have at most {MAX_PROMPT_CHARS} characters")
     if has_surrogates(prompt):
         raise BadBody("prompt must be valid Unicode: it has a lone surrogate")
-    if session_id is not None and (
+    if "sessionId" in body and (
         not isinstance(session_id, str) or not _SESSION_ID.fullmatch(session_id)
     ):
         raise BadBody("sessionId must be 1 to 64 of A-Z a-z 0-9 _ -")

@@ -260,7 +260,7 @@ def _ours(key: str, chunk: Chunk, lease: Lease) -> bool:
     if stored.nonce == chunk.nonce and stored == chunk:
         return True
     if stored.epoch > chunk.epoch:
-        lease.lose(f"epoch {stored.epoch} took over")
+        lease.lose(f"epoch {stored.epoch} has the turn")
         raise LeaseLost
     raise InvariantBroken(
         f"J2: chunk {chunk.index} of epoch {chunk.epoch} found epoch {stored.epoch} there"

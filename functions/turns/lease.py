@@ -100,7 +100,7 @@ class Lease:
             first = self._lost is None
             self._lost = self._lost or why
         if first:
-            logs.warning("lease lost", why=why)
+            logs.info("lease lost", why=why)
             self.on_lost()
 
     @property
@@ -204,7 +204,7 @@ class Renewal:
             return False
         stored = Holder.from_fields(fields["lease"])
         if (stored.nonce, stored.epoch) != (self._lease.holder.nonce, self._lease.holder.epoch):
-            self._lease.lose(f"epoch {stored.epoch} took over")
+            self._lease.lose(f"epoch {stored.epoch} has the turn")
             return False
         self._known = snapshot.update_time
         if stored.beat != self._beat:

@@ -14,7 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from functions import logs
-from functions.errors import AtCapacity, Gone, LeaseLost, StorageUnavailable, TurnFailed
+from functions.errors import (
+    AtCapacity,
+    Gone,
+    LeaseLost,
+    NotConfigured,
+    StorageUnavailable,
+    TurnFailed,
+)
 from functions.settings import Settings
 from functions.turns import record, steps, takeover
 from functions.turns.lease import Renewal
@@ -45,8 +52,15 @@ class Owners:
 
     @property
     def agent(self) -> Agent:
-        """The agent, imported at first use: a plain replay never pays for it."""
-        return self._agent()
+        """The agent, imported at first use: a plain replay never pays for it.
+
+        Raises NotConfigured when it cannot be loaded.
+        """
+        try:
+            return self._agent()
+        except Exception:  # noqa: BLE001 - a typo in somebody's agent is no bug of ours
+            logs.error("the agent cannot be loaded")
+            raise NotConfigured("the agent of this deployment cannot be loaded") from None
 
     def writer(self, key: str) -> Writer | None:
         """The live end of a turn that this process owns, to read from; None otherwise."""
@@ -218,7 +232,8 @@ class Owner:
         return Turn(taken.turn, writer, steps.load_all(taken.turn.key, finished=done))
 
     def _failure(self, code: str, message: str) -> Error:
-        correlation_id = secrets.token_hex(8)
+        # The id of the request that this owner came from finds all of its lines.
+        correlation_id = str(logs.fields().get("correlationId") or secrets.token_hex(16))
         logs.error("turn failed", code=code, correlationId=correlation_id)
         return Error(code, message, correlation_id)
 

@@ -15,7 +15,7 @@ from functions import firestore, logs
 from functions.errors import Gone, NewerSchema, StorageUnavailable
 from functions.settings import Settings
 from functions.turns import journal, record
-from functions.turns.journal import Chunk, Page, Piece
+from functions.turns.journal import COMMIT_SECONDS, Chunk, Page, Piece
 from functions.turns.numbering import continues
 from functions.turns.runner import Owners
 from functions.turns.writer import State, Writer
@@ -258,8 +258,13 @@ class Stream:
 
 
 def first_failure(writer: Writer, *, within_seconds: float) -> sse.Frame | None:
-    """The turn's `error` event if it comes first of all and at once; None otherwise."""
+    """The turn's `error` event if it comes first of all and at once; None otherwise.
+
+    An agent that failed at once is waited for until its failure is committed.
+    """
     frames = writer.read(0, timeout_seconds=within_seconds).frames
+    if not frames and writer.ends_silently:
+        frames = writer.read(0, timeout_seconds=COMMIT_SECONDS).frames
     first = next(iter(sse.decode(frames)), None)
     return first if first is not None and first.type == "error" else None
 

@@ -114,6 +114,7 @@ class Writer:
         self._barrier = False
         self._closed = False
         self._ended = False
+        self._finishing = False
         self._failure: TurnFailed | None = None
         self._refused = False
         self._fields = logs.fields()
@@ -136,6 +137,11 @@ class Writer:
     def failure(self) -> TurnFailed | None:
         """Why the turn can only end as an error, if that is so."""
         return self._failure
+
+    @property
+    def ends_silently(self) -> bool:
+        """Whether the turn is ending, or has ended, with its terminal event as the first one."""
+        return self._finishing and not self._feed
 
     def fail(self, failure: TurnFailed) -> TurnFailed:
         """Let the turn end with `failure`, whatever the agent does about it; returns it to raise.
@@ -182,6 +188,7 @@ class Writer:
         After a failure only an `Error` can end the turn; the text of a chunk that the journal
         refused is withdrawn. Raises as `token` does.
         """
+        self._finishing = True
         if self._failure is None:
             self._flush_held()
         with self._appending:

@@ -121,6 +121,7 @@ def test_a_bad_cursor_is_400(starter: FunctionServer, resumer: FunctionServer, c
         (b'{"prompt":"  "}', 400, "bad_body"),
         (b'{"prompt":null}', 400, "bad_body"),
         (b'{"prompt":"x","sessionId":7}', 400, "bad_body"),
+        (b'{"prompt":"x","sessionId":null}', 400, "bad_body"),
         (b'{"prompt":"x","sessionId":"a/b"}', 400, "bad_body"),
         (b'{"prompt":"x","extra":1}', 400, "bad_body"),
         (b'{"prompt":"\\ud800"}', 400, "bad_body"),
