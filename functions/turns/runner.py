@@ -228,8 +228,10 @@ class Owner:
                 f"the turn was begun by agent version {taken.turn.agent_version!r}, "
                 f"which version {agent.version!r} cannot continue",
             )
-        done = 0 if taken.begins is None else taken.begins.boundary.steps
-        return Turn(taken.turn, writer, steps.load_all(taken.turn.key, finished=done))
+        if taken.begins is None:  # a new turn has no steps: its first token waits for no read
+            return Turn(taken.turn, writer, {})
+        begun = steps.load_all(taken.turn.key, finished=taken.begins.boundary.steps)
+        return Turn(taken.turn, writer, begun)
 
     def _failure(self, code: str, message: str) -> Error:
         # The id of the request that this owner came from finds all of its lines.
