@@ -7,10 +7,11 @@ of deciders one decides, and owns the turn from there; the others see that one o
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
-from functions import logs
-from functions.errors import Gone, TurnBusy, UnknownStep, UnknownTurn
+from functions import firestore, logs
+from functions.errors import TurnBusy, UnknownStep, UnknownTurn
 from functions.settings import Settings
 from functions.turns import admission, record, steps, takeover
 from functions.turns.admission import Admitted
@@ -38,25 +39,42 @@ def decide(
     """
     key = record.turn_key(owner, turn_id)
     logs.bind(turn=key)
+    until = time.monotonic() + firestore.READ_SECONDS
+    while _waits(key, position):
+        if _decide(key, position, decision, owners, settings):
+            break
+        if time.monotonic() >= until:
+            raise TurnBusy("the turn changes all the time; decide again")
+    return admission.resume(owner, turn_id, cursor, owners=owners, settings=settings)
+
+
+def _waits(key: str, position: int) -> bool:
+    """Whether the step can still be decided. Raises UnknownStep, StorageUnavailable."""
+    step = steps.load(key, position)
+    if step is None:
+        if record.load(key) is None:
+            raise UnknownTurn("there is no such turn")
+        raise UnknownStep(f"the turn has no step {position}")
+    return step.status == steps.WAITING and step.decision is None
+
+
+def _decide(key: str, position: int, decision: str, owners: Owners, settings: Settings) -> bool:
+    """Try to decide and to own the turn; False when it changed meanwhile: look again."""
     turn = record.load(key)
     if turn is None:
         raise UnknownTurn("there is no such turn")
-    if turn.expired:
-        raise Gone("the turn is past its retention")
-    step = steps.load(key, position)
-    if step is None:
-        raise UnknownStep(f"the turn has no step {position}")
-    if step.status == steps.WAITING and step.decision is None and not turn.finished:
-        if turn.status != record.WAITING:
-            raise TurnBusy("another step of the turn is running; decide this one after it")
-        if not turn.lapsed:
-            owners.require_room()
+    if turn.expired or turn.finished or turn.lapsed:
+        return True  # nothing to decide any more: who attaches is told, or records that it expired
+    if turn.status != record.WAITING:
+        raise TurnBusy("another step of the turn is running; decide this one after it")
+    owners.require_room()
 
-            def also(batch: WriteBatch) -> None:
-                batch.update(steps.document(key, position), {"decision": decision})
+    def also(batch: WriteBatch) -> None:
+        batch.update(steps.document(key, position), {"decision": decision})
 
-            taken = takeover.take_over(turn, settings=settings, also=also)
-            if taken is not None:
-                logs.info("step decided", step=position, decision=decision)
-                owners.own(taken)
-    return admission.resume(owner, turn_id, cursor, owners=owners, settings=settings)
+    taken = takeover.take_over(turn, settings=settings, also=also)
+    if taken is None:
+        return False
+    logs.info("step decided", step=position, decision=decision)
+    owners.own(taken)
+    return True

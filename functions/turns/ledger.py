@@ -28,6 +28,9 @@ from functions.wire.events import ToolEnd, ToolPending, ToolStart
 if TYPE_CHECKING:
     from google.cloud.firestore import Transaction, WriteBatch
 
+MAX_ARGS_BYTES = 256 * 1024
+"""The largest JSON of a call's arguments: `tool_start` carries them in one event."""
+
 POLL_SECONDS = 0.1
 """How soon an owner that waits for its tools notices a lost lease."""
 
@@ -93,6 +96,11 @@ class Ledger:
                 "bad_step_arguments",
                 f"step {position} ({tool.name}) has arguments that are no JSON",
             ) from None
+        if len(json.dumps(args)) > MAX_ARGS_BYTES:
+            raise TurnFailed(
+                "bad_step_arguments",
+                f"step {position} ({tool.name}) has more than {MAX_ARGS_BYTES} bytes of arguments",
+            )
         recorded = self._recorded.get(position)
         if recorded is not None:
             steps.require_same(recorded, tool.name, args_hash)

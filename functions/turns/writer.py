@@ -215,12 +215,14 @@ class Writer:
         returns the chunk that is known to be stored, or None when none is. Raises as `token` does,
         and what `body` raises.
         """
-        self.commit()
+        self._flush_held()
         with self._appending:
             with self._changed:
                 self._check()
                 self._barrier = True
             try:
+                if self._pending:
+                    self._append_pending(finishes_step=False, also=_nothing)
                 stored = body(self._compose)
                 if stored is not None:
                     self._boundary = stored.boundary
