@@ -40,11 +40,13 @@ def decide(
     key = record.turn_key(owner, turn_id)
     logs.bind(turn=key)
     until = time.monotonic() + firestore.READ_SECONDS
+    pauses = firestore.backoff()
     while _waits(key, position):
         if _decide(key, position, decision, owners, settings):
             break
         if time.monotonic() >= until:
-            raise TurnBusy("the turn changes all the time; decide again")
+            raise TurnBusy("another step of the turn is running; decide this one after it")
+        time.sleep(next(pauses))
     return admission.resume(owner, turn_id, cursor, owners=owners, settings=settings)
 
 
@@ -66,7 +68,7 @@ def _decide(key: str, position: int, decision: str, owners: Owners, settings: Se
     if turn.expired or turn.finished or turn.lapsed:
         return True  # nothing to decide any more: who attaches is told, or records that it expired
     if turn.status != record.WAITING:
-        raise TurnBusy("another step of the turn is running; decide this one after it")
+        return False  # decided by somebody else just now, or another step of the turn is running
     owners.require_room()
 
     def also(batch: WriteBatch) -> None:
