@@ -39,6 +39,23 @@ def carrying(variable: str, value: str) -> list[int]:
     return _from_proc(assignment) if linux else _from_ps(assignment)
 
 
+def dismiss_orphans(mark: str, leader: int) -> list[int]:
+    """Ask the functions' servers that firebase-tools has let go to finish; return their pids.
+
+    After an edit it ends the shell that it started a server through, and the server lives on with
+    the old code. Asked gently, it finishes the streams that it still serves, and ends.
+    """
+    living = marked(mark)
+    orphans = [
+        pid
+        for pid in living
+        if pid != leader and _group(pid) == leader and _parent(pid) not in living
+    ]
+    for pid in orphans:
+        _send(pid, signal.SIGTERM)
+    return orphans
+
+
 def end(mark: str, leader: int) -> bool:
     """End every process that carries the mark; tell whether none is left.
 
@@ -98,6 +115,14 @@ def _group(pid: int) -> int | None:
         return os.getpgid(pid)
     except ProcessLookupError:
         return None
+
+
+def _parent(pid: int) -> int:
+    """Return the parent's pid, 0 if the process is gone."""
+    words = subprocess.run(
+        ["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, check=False
+    ).stdout.split()
+    return int(words[0]) if words else 0
 
 
 def _send(pid: int, number: signal.Signals) -> None:

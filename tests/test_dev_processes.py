@@ -98,3 +98,29 @@ def test_the_reaper_ends_the_stack_when_its_launcher_is_gone() -> None:
             reaper.communicate()
             assert reaper.returncode == 0
         assert processes.marked(mark) == []
+
+
+_LET_GO = """
+import subprocess, time
+subprocess.Popen(["sh", "-c", "sleep 300 & exit"]).wait()
+subprocess.Popen(["sleep", "300"])
+time.sleep(300)
+"""
+
+
+def test_a_server_that_was_let_go_is_asked_to_finish_and_no_other() -> None:
+    """Its shell is gone; its neighbour, whose parent lives, goes on."""
+    mark = uuid.uuid4().hex
+    with subprocess.Popen(
+        [sys.executable, "-c", _LET_GO],
+        env={**os.environ, processes.MARK_VARIABLE: mark},
+        start_new_session=True,
+    ) as leader:
+        try:
+            wait_for(lambda: len(processes.marked(mark)) == 3)
+            (orphan,) = processes.dismiss_orphans(mark, leader.pid)
+            wait_for(lambda: orphan not in processes.marked(mark))
+            assert len(processes.marked(mark)) == 2
+            assert processes.dismiss_orphans(mark, leader.pid) == []
+        finally:
+            processes.end(mark, leader.pid)
