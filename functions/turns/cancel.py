@@ -16,11 +16,8 @@ from functions import firestore, logs
 from functions.errors import Gone, StorageUnavailable, UnknownTurn
 from functions.turns import journal, record
 from functions.turns.journal import Boundary, Chunk
-from functions.turns.lease import Holder
-from functions.turns.numbering import first_id_of_epoch
 from functions.turns.record import Record
-from functions.wire import sse
-from functions.wire.events import Done, Rewind
+from functions.wire.events import Done
 
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch
@@ -55,31 +52,12 @@ def cancel(owner: str, turn_id: str) -> str:
     raise StorageUnavailable("the turn could not be stopped in time")
 
 
-def cancel_chunk(tail: Chunk | None, holder: Holder, window: int) -> Chunk:
-    """The chunk that ends the turn: what an owner showed and did not commit is withdrawn."""
-    last, index, length, boundary = (
-        (0, 0, 0, Boundary())
-        if tail is None
-        else (tail.last, tail.index + 1, tail.length, tail.boundary)
-    )
-    first = first_id_of_epoch(last, window)
-    return Chunk(
-        index=index,
-        epoch=holder.epoch,
-        nonce=holder.nonce,
-        after=last,
-        first=first,
-        last=first + 1,
-        length=length,
-        boundary=boundary,
-        frames=sse.encode(first, Rewind(last, length)) + sse.encode(first + 1, Done("cancelled")),
-    )
-
-
 def _try(turn: Record, tail: Chunk | None) -> bool:
     """Commit the end after `tail`; False when somebody else appended there first."""
     holder = turn.holder.next(turn.holder.seconds)
-    chunk = cancel_chunk(tail, holder, turn.window)
+    # What an owner showed and did not commit is withdrawn; what it committed stays.
+    committed = Boundary() if tail is None else Boundary(tail.last, tail.length)
+    chunk = journal.opening(tail, holder, turn.window, committed, Done("cancelled"))
 
     def writes(batch: WriteBatch) -> None:
         batch.create(journal.document(turn.key, chunk.index), chunk.to_fields(turn.expire_at))

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 from functions import firestore, logs
 from functions.errors import InvariantBroken, LeaseLost, StorageUnavailable
 from functions.turns import record
-from functions.turns.lease import Lease
+from functions.turns.lease import Holder, Lease
+from functions.turns.numbering import first_id_of_epoch
 from functions.wire import sse
+from functions.wire.events import Event, Rewind
 
 if TYPE_CHECKING:
     from google.cloud.firestore import CollectionReference, DocumentReference, WriteBatch
@@ -136,6 +138,29 @@ class Chunk:
             ),
             frames=fields["frames"],
         )
+
+
+def opening(
+    tail: Chunk | None, holder: Holder, window: int, rewind_to: Boundary, *events: Event
+) -> Chunk:
+    """The chunk that opens the epoch of `holder` after `tail`: a rewind, then `events`.
+
+    It is numbered above every id that the owner before may have shown (N3).
+    """
+    last = 0 if tail is None else tail.last
+    first = first_id_of_epoch(last, window)
+    told = [Rewind(rewind_to.to, rewind_to.length), *events]
+    return Chunk(
+        index=0 if tail is None else tail.index + 1,
+        epoch=holder.epoch,
+        nonce=holder.nonce,
+        after=last,
+        first=first,
+        last=first + len(events),
+        length=rewind_to.length,
+        boundary=Boundary() if tail is None else tail.boundary,
+        frames=b"".join([sse.encode(first + n, event) for n, event in enumerate(told)]),
+    )
 
 
 class AppendRefused(Exception):

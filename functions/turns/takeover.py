@@ -18,10 +18,7 @@ from functions.settings import Settings
 from functions.turns import journal, record
 from functions.turns.journal import Boundary, Chunk
 from functions.turns.lease import Holder, Lease
-from functions.turns.numbering import first_id_of_epoch
 from functions.turns.record import Record, Request
-from functions.wire import sse
-from functions.wire.events import Rewind
 
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch
@@ -87,7 +84,8 @@ def take_over(
         return None
     whole = _is_whole(turn, tail)
     holder = turn.holder.next(settings.lease_seconds)
-    chunk = epoch_chunk(tail, holder, turn.window)
+    boundary = Boundary() if tail is None else tail.boundary
+    chunk = journal.opening(tail, holder, turn.window, boundary)
 
     def writes(batch: WriteBatch) -> None:
         unchanged = firestore.client().write_option(last_update_time=turn.updated_at)
@@ -103,27 +101,6 @@ def take_over(
         return None
     now = replace(turn, holder=holder, status=record.RUNNING, read_at=at, updated_at=at)
     return Taken(now, lease, begins=chunk, whole=whole)
-
-
-def epoch_chunk(tail: Chunk | None, holder: Holder, window: int) -> Chunk:
-    """The chunk that opens the epoch of `holder`: a rewind to the last finished step, numbered
-    above every id that the owner before may have shown (N3).
-    """
-    last, index, boundary = (
-        (0, 0, Boundary()) if tail is None else (tail.last, tail.index + 1, tail.boundary)
-    )
-    first = first_id_of_epoch(last, window)
-    return Chunk(
-        index=index,
-        epoch=holder.epoch,
-        nonce=holder.nonce,
-        after=last,
-        first=first,
-        last=first,
-        length=boundary.length,
-        boundary=boundary,
-        frames=sse.encode(first, Rewind(boundary.to, boundary.length)),
-    )
 
 
 def _is_whole(turn: Record, tail: Chunk | None) -> bool:
