@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import tempfile
-import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -56,24 +56,28 @@ def _run(count: int, seed: int, at_once: int) -> list[kill.Ended]:
             emulator.address, Client(project=LOCAL_PROJECT), starter, resumer, Path(folder)
         )
         site.uninterrupted()  # warms the container up
-        turns = kill.plan(count, seed, site.uninterrupted())
-        ended = []
-        stop = threading.Event()
+        seconds = site.uninterrupted()
+        ended: list[kill.Ended] = []
+        while missing := count - sum(len(one.found) for one in ended):
+            # More than once, for a turn may end before its second container is killed.
+            turns = kill.plan(missing, seed, seconds, first=len(ended))
+            ended += _play(site, turns, at_once)
+        return ended
 
-        def play(turn: kill.Turn) -> kill.Ended | None:
-            return None if stop.is_set() else site.run(turn)
 
-        with ThreadPoolExecutor(at_once) as lanes:
-            try:
-                for future in as_completed([lanes.submit(play, turn) for turn in turns]):
-                    one = future.result()
-                    if one is not None:
-                        ended.append(one)
-                        mark = "WRONG: " + "; ".join(one.problems) if one.problems else "ok"
-                        print(f"turn {one.turn.number}: {mark}", flush=True)
-            finally:
-                stop.set()
-        return sorted(ended, key=lambda one: one.turn.number)
+def _play(site: kill.Site, turns: Sequence[kill.Turn], at_once: int) -> list[kill.Ended]:
+    """Run turns, so many at once, and say what became of each."""
+    ended = []
+    with ThreadPoolExecutor(at_once) as lanes:
+        try:
+            for future in as_completed([lanes.submit(site.run, turn) for turn in turns]):
+                one = future.result()
+                ended.append(one)
+                mark = "WRONG: " + "; ".join(one.problems) if one.problems else "ok"
+                print(f"turn {one.turn.number}: {mark}", flush=True)
+        finally:
+            lanes.shutdown(cancel_futures=True)
+    return sorted(ended, key=lambda one: one.turn.number)
 
 
 if __name__ == "__main__":

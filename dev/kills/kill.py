@@ -67,9 +67,12 @@ class Ended:
     """From the last kill to the end of the turn."""
 
 
-def plan(count: int, seed: int, seconds: float) -> list[Turn]:
-    """Plan turns that hold `count` kills together, at moments of a turn that takes `seconds`."""
-    chance = random.Random(seed)  # noqa: S311 - the same moments for the same seed are the point
+def plan(count: int, seed: int, seconds: float, *, first: int = 0) -> list[Turn]:
+    """Plan turns that hold `count` kills together, at moments of a turn that takes `seconds`.
+
+    They are numbered from `first` on, and drawn by that and `seed`.
+    """
+    chance = random.Random(f"{seed} {first}")  # noqa: S311 - the same moments for the same seed are the point
     turns: list[Turn] = []
     while count > 0:
         asked = chance.random() < _UNSEEN
@@ -77,7 +80,7 @@ def plan(count: int, seed: int, seconds: float) -> list[Turn]:
         second = Kill(chance.uniform(0, seconds))
         if count > 1 and chance.random() < _TWICE:
             kills.append(second)
-        turns.append(Turn(len(turns), tuple(kills)))
+        turns.append(Turn(first + len(turns), tuple(kills)))
         count -= len(kills)
     return turns
 
