@@ -102,10 +102,12 @@ ENDED = CrashPoint.AFTER_OUTCOME_COMMIT
 @pytest.mark.parametrize(
     ("name", "point", "calls", "outcome"),
     [
+        ("fax", CrashPoint.BEFORE_START_COMMIT, 1, "ok"),
         ("fax", STARTED, 0, "in_doubt"),
         ("fax", EFFECT, 1, "in_doubt"),
         ("charge", STARTED, 1, "ok"),
         ("charge", EFFECT, 2, "ok"),
+        ("charge", CrashPoint.BEFORE_OUTCOME_COMMIT, 2, "ok"),
         ("ticket", EFFECT, 2, "ok"),
         ("ticket", ENDED, 1, "ok"),
     ],
