@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dev import firestore_emulator, java
 from dev.project import LOCAL_PROJECT, ROOT, ProblemError
@@ -64,12 +65,14 @@ def emulator() -> Iterator[Container]:
 
 
 @contextlib.contextmanager
-def function(target: str, storage: str, settings: Mapping[str, str]) -> Iterator[Container]:
-    """Serve one function of `main.py`; `storage` is its FIRESTORE_EMULATOR_HOST."""
+def function(
+    target: str, storage: str, settings: Mapping[str, str], source: Path = ROOT / "main.py"
+) -> Iterator[Container]:
+    """Serve one function of `source`; `storage` is its FIRESTORE_EMULATOR_HOST."""
     port = _free_port()
     command = [
         *(sys.executable, "-m", "functions_framework"),
-        *("--target", target, "--source", str(ROOT / "main.py")),
+        *("--target", target, "--source", str(source)),
         *("--host", "127.0.0.1", "--port", str(port)),
     ]
     environment = {

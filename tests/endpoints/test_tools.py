@@ -12,7 +12,7 @@ import pytest
 
 from functions import firestore
 from tests.conftest import Serve
-from tests.support.client import folded, new_turn_id, resume, start
+from tests.support.client import decide, folded, new_turn_id, resume, start
 from tests.support.firestore_proxy import (
     Answer,
     DropAnswer,
@@ -20,6 +20,7 @@ from tests.support.firestore_proxy import (
     FirestoreProxy,
     Hold,
     HoldAnswer,
+    Predicate,
     touches,
 )
 from tests.support.server import FunctionServer
@@ -28,6 +29,7 @@ from tests.support.sse import RawStream
 pytestmark = pytest.mark.emulator
 
 STEPS = touches(r"turns/[^/]+/steps/\d+$")
+FUNCTIONS = ("start_turn", "resume_turn")
 STAY = threading.Event()
 """Never set: a call that is held by it stays where it is."""
 SECRET = "sk-secret-1234"
@@ -359,3 +361,146 @@ def test_a_transaction_takes_effect_once_whatever_is_answered(  # noqa: PLR0917 
         ends = [event for event in stream.events() if event.event == "tool_end"]
         assert len(ends) == 1
     assert times_booked(lines(path)[0]) == 1
+
+
+def of_step(position: int, *statuses: str) -> Predicate:
+    """Select the commits that write a step with one of the statuses; without any: a decision."""
+
+    def selects(request: Any) -> bool:
+        for write in request.writes:
+            if write.update.name.endswith(f"/steps/{position:06d}"):
+                fields = write.update.fields
+                status = fields["status"].string_value if "status" in fields else ""
+                return status in statuses if statuses else not status and "decision" in fields
+        return False
+
+    return selects
+
+
+COMMITS = {"start": ("started",), "outcome": ("ok",)}
+STATUSES = ["ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL"]
+
+
+@pytest.mark.parametrize("fault", [Answer, DropAnswer])
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_call_takes_effect_once_whatever_its_commits_are_answered(  # noqa: PLR0917 - a matrix
+    serve: Serve,
+    firestore_proxy: FirestoreProxy,
+    tmp_path: Path,
+    commit: str,
+    status: str,
+    fault: type[Answer | DropAnswer],
+) -> None:
+    """The commit of a `once` and of an `idempotent` call is refused, or applied and its answer
+    lost: one call, one outcome, no lease lost."""
+    server = serve("start_turn", storage=firestore_proxy.address, LEASE_SECONDS="6")
+    calls = [[name, {"path": str(tmp_path / name)}] for name in ("once", "again")]
+    rules = [
+        firestore_proxy.inject("Commit", fault(status), when=of_step(n, *COMMITS[commit]), times=1)
+        for n in (1, 2)
+    ]
+    with run(server, *[["tools", call] for call in calls], ["say", "B"]) as stream:
+        state = folded(stream)
+        ends = [event.data["status"] for event in stream.events() if event.event == "tool_end"]
+        starts = [event for event in stream.events() if event.event == "tool_start"]
+    assert [rule.fired for rule in rules] == [1, 1]
+    assert (len(starts), ends, state.rewinds) == (2, ["ok", "ok"], 0)
+    assert state.text == '[ok {"step": 1}][ok {"step": 2}]B'
+    assert [len(lines(tmp_path / name)) for name in ("once", "again")] == [1, 1]
+
+
+READS: dict[str, tuple[str, Predicate, int]] = {
+    # what a takeover reads: the method, its request, and how many such reads go wrong
+    "the turn": ("BatchGetDocuments", touches(r"turns/[^/]+$"), 2),
+    "the first chunk": ("BatchGetDocuments", touches(r"turns/[^/]+/events/0+$"), 1),
+    "the last chunk": ("RunQuery", lambda request: request.structured_query.limit == 1, 1),
+    "the steps": (
+        "RunQuery",
+        lambda request: request.structured_query.from_[0].collection_id == "steps",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_takeover_whose_reads_fail_makes_no_call_twice(
+    serve: Serve, firestore_proxy: FirestoreProxy, tmp_path: Path, status: str
+) -> None:
+    """The owner dies in the calls. Each read of the next one is refused, and its answer lost when
+    it is tried again: what was recorded is still what counts."""
+    owner, other = (serve(name, storage=firestore_proxy.address) for name in FUNCTIONS)
+    paths, hold, turn_id = [tmp_path / "once", tmp_path / "again"], tmp_path / "hold", new_turn_id()
+    hold.touch()
+    done = ["once", {"path": str(tmp_path / "done")}]
+    calls = [[path.name, {"path": str(path), "hold": str(hold)}] for path in paths]
+    with start(owner, turn_id, [["tools", done], ["tools", *calls]]) as lost:
+        for path in paths:
+            wait_for_line(path)
+        owner.kill()
+        lost.read_to_end()
+    hold.unlink()
+    rules = [
+        firestore_proxy.inject(method, fault(status), when=when, times=1, after=skipped)
+        for method, when, reads in READS.values()
+        for skipped in range(reads)
+        for fault in (Answer, DropAnswer)
+    ]
+    with resume(other, turn_id) as stream:
+        stream.read_to_end(timeout=30)
+        state = folded(stream)
+        ends = [event.data for event in stream.events() if event.event == "tool_end"]
+    assert [rule.fired for rule in rules] == [1] * 10
+    outcomes = {end["step"]: end["status"] for end in ends}
+    assert (len(ends), outcomes) == (3, {1: "ok", 2: "in_doubt", 3: "ok"})
+    assert state.text.startswith('[ok {"step": 1}][in_doubt ')
+    assert len(lines(tmp_path / "done")) == 1
+    assert [len(lines(path)) for path in paths] == [1, 2]
+    assert len(set(lines(paths[1]))) == 1
+
+
+@pytest.mark.parametrize(("decision", "status"), [("approve", "ok"), ("deny", "denied")])
+@pytest.mark.parametrize("point", ["before the decision", "after the decision"])
+def test_a_decider_lost_at_its_decision(  # noqa: PLR0917 - a matrix
+    serve: Serve,
+    firestore_proxy: FirestoreProxy,
+    tmp_path: Path,
+    point: str,
+    decision: str,
+    status: str,
+) -> None:
+    """Before its commit the decision is not made, and can be made, also otherwise. After it, it is
+    made: the next one runs the turn on, and the contrary changes nothing."""
+    path, turn_id = tmp_path / "effects", new_turn_id()
+    with start(serve("start_turn"), turn_id, [["tools", ["refund", {"path": str(path)}]]]) as asked:
+        asked.read_to_end()
+        assert asked.events()[-1].event == "tool_pending"
+    lost = serve("run_tool_step", storage=firestore_proxy.address)
+    made = point == "after the decision"
+    contrary = {"approve": "deny", "deny": "approve"}[decision]
+    fault = HoldAnswer(STAY) if made else Hold(STAY)
+    firestore_proxy.inject("Commit", fault, when=of_step(1), times=1)
+    posted = threading.Thread(
+        target=abandon, args=(lost, turn_id, decision if made else contrary), daemon=True
+    )
+    posted.start()
+    firestore_proxy.wait_for(
+        "Commit", lambda call: call.faults == (fault,) and (call.upstream == "OK" or not made)
+    )
+    lost.kill()
+    posted.join(10)
+    assert lines(path) == []
+    decider = serve("run_tool_step")
+    for late in (contrary, decision) if made else (decision, contrary):
+        with decide(decider, turn_id, 1, late) as stream:
+            stream.read_to_end(timeout=20)
+            ends = [event.data["status"] for event in stream.events() if event.event == "tool_end"]
+            assert ends == [status]
+            assert folded(stream).ended is not None
+    assert len(lines(path)) == (1 if status == "ok" else 0)
+
+
+def abandon(server: FunctionServer, turn_id: str, decision: str) -> None:
+    """Post a decision to a server that is killed before it answers."""
+    with decide(server, turn_id, 1, decision) as stream:
+        stream.read_to_end(timeout=30)

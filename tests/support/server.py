@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -77,8 +77,16 @@ class FunctionServer:
         self._process.terminate()
 
     def freeze(self) -> None:
-        """SIGSTOP: the container gets no CPU."""
+        """SIGSTOP: the container gets no CPU. Returns once all of its threads have stopped.
+
+        One of them has to run to stop the others, and on a busy machine that may take a while.
+        """
         self._signal(signal.SIGSTOP)
+        until = time.monotonic() + 10
+        while any(state not in "TZX" for state in self._thread_states()):
+            if time.monotonic() > until:
+                raise RuntimeError("the processes do not stop")
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         """SIGCONT."""
@@ -101,13 +109,19 @@ class FunctionServer:
 
     def memory_bytes(self) -> int:
         """Resident memory of all its processes."""
-        total = 0
-        for stat in Path("/proc").glob("[0-9]*/stat"):
+        pages = sum(int(fields[21]) for fields in self._stats("[0-9]*/stat"))
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def _thread_states(self) -> list[str]:
+        return [fields[0] for fields in self._stats("[0-9]*/task/[0-9]*/stat")]
+
+    def _stats(self, files: str) -> Iterator[list[str]]:
+        """What Linux says of its processes, or of their threads, from the state on."""
+        for stat in Path("/proc").glob(files):
             with contextlib.suppress(OSError):
                 fields = stat.read_text().rpartition(") ")[2].split()
                 if int(fields[2]) == self._process.pid:  # its process group
-                    total += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
-        return total
+                    yield fields
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

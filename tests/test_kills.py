@@ -1,0 +1,34 @@
+"""Containers killed at random moments of a turn: nothing twice, nothing lost, nothing stuck."""
+
+import os
+import re
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from dev import processes
+from dev.project import ROOT
+
+MARK = "AGENT_TURNS_KILLS_TEST"
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("firestore_emulator")  # it skips the test where there is none
+def test_twenty_containers_killed_at_random(tmp_path: Path) -> None:
+    """Every promise holds for every turn, the report says so, and no process is left."""
+    report, mark = tmp_path / "report.md", uuid.uuid4().hex
+    run = subprocess.run(
+        [sys.executable, "-m", "dev.kills", "--count", "20", "--seed", "20", "--report", report],
+        cwd=ROOT,
+        env={**os.environ, MARK: mark},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.search(r"\*\*20 containers killed in \d+ turns: no effect twice", report.read_text())
+    assert processes.carrying(MARK, mark) == []
