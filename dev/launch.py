@@ -34,6 +34,7 @@ _PROMPT = "Open a ticket, look up the order (query=20) and charge me 19 dollars"
 _REFUND = "Refund me 19 dollars"
 _REFUND_STEP = 2
 """Its plan is step 1."""
+_TICKETS = "demo_tickets"
 
 
 def main() -> int:
@@ -89,29 +90,35 @@ def _announce(project: Project, stop: threading.Event) -> None:
                 reported = time.monotonic()
                 print(f"Still waiting for {function}: {lacking}", flush=True)
     turn, other = (str(uuid.uuid4()) for _ in range(2))
-    print(lines_to_paste(port, project.payments_port, turn, other), flush=True)
+    print(lines_to_paste(project, turn, other), flush=True)
 
 
-def lines_to_paste(port: int, payments_port: int | None, turn: str, other: str) -> str:
+def lines_to_paste(project: Project, turn: str, other: str) -> str:
     """Return what a newcomer pastes into a second terminal: the story, an approval, a stop.
 
     Args:
-        port: where the functions are.
-        payments_port: where the payment server is; None if there is none.
+        project: says which ports there are, and whether there is a payment server.
         turn: the id of the turn of the story.
         other: the id of the turn that waits for a person.
     """
+    functions = project.port("functions")
 
     def curl(function: str, name: str, more: str = "") -> str:
         fresh = '-H "X-Firebase-AppCheck: $(python3 -m dev.token)"'
-        call = f"  curl -N {function_url(function, port)} {fresh} -H 'X-Stream-Turn-Id: {name}'"
+        call = (
+            f"  curl -N {function_url(function, functions)} {fresh} -H 'X-Stream-Turn-Id: {name}'"
+        )
         return f"{call} {more}".rstrip()
 
     def body(**fields: object) -> str:
         return f"-H 'Content-Type: application/json' -d '{json.dumps(fields)}'"
 
-    seen = f"  curl http://127.0.0.1:{payments_port}/effects"
-    effects = "" if payments_port is None else f"See one charge, whatever happened:\n\n{seen}\n\n"
+    documents = f"127.0.0.1:{project.port('firestore')}/v1/projects/{LOCAL_PROJECT}"
+    tickets = f"'http://{documents}/databases/(default)/documents/{_TICKETS}'"
+    counts = [f"  curl -H 'Authorization: Bearer owner' {tickets}"]
+    if project.payments_port is not None:
+        counts.append(f"  curl http://127.0.0.1:{project.payments_port}/effects")
+    effects = "\n\n".join(counts)
     return f"""
 Ready. In another terminal, in this folder, stream a turn that opens a ticket, looks up an order for
 20 silent seconds, and charges:
@@ -122,7 +129,11 @@ Cut it with Ctrl-C in the silence, and get the rest of it; replace 3 by the last
 
 {curl("resume_turn", turn, "-H 'Last-Event-ID: 3'")}
 
-{effects}Stop it early:
+See one ticket and one charge, whatever happened:
+
+{effects}
+
+Stop it early:
 
 {curl("cancel_turn", turn, "-X POST")}
 

@@ -8,6 +8,7 @@ import pytest
 
 from dev import launch, suite
 from dev.project import EMULATORS, LOCAL_PROJECT, ROOT, ProblemError, Project, read
+from functions.agents import demo_tools
 
 
 def test_the_generated_configuration_differs_in_places_and_ports_only(tmp_path: Path) -> None:
@@ -23,16 +24,18 @@ def test_the_generated_configuration_differs_in_places_and_ports_only(tmp_path: 
 
 
 def test_the_lines_to_paste_name_one_turn_and_a_fresh_token_each() -> None:
-    text = launch.lines_to_paste(5001, 5005, "a-turn", "another")
-    start, resume, effects, cancel, ask, decide = re.findall(r"^  (curl .+)$", text, re.MULTILINE)
-    for turn, lines in (("a-turn", (start, resume, cancel)), ("another", (ask, decide))):
-        for line in lines:
+    text = launch.lines_to_paste(read(), "a-turn", "another")
+    lines = re.findall(r"^  (curl .+)$", text, re.MULTILINE)
+    start, resume, tickets, effects, cancel, ask, decide = lines
+    for turn, calls in (("a-turn", (start, resume, cancel)), ("another", (ask, decide))):
+        for line in calls:
             assert "$(python3 -m dev.token)" in line
             assert f"'X-Stream-Turn-Id: {turn}'" in line
     assert "/start_turn " in start
     assert "query=20" in start
     assert "/resume_turn " in resume
     assert "Last-Event-ID: 3" in resume
+    assert tickets.endswith(f"/{demo_tools.TICKETS}'")
     assert effects == "curl http://127.0.0.1:5005/effects"
     assert "/cancel_turn " in cancel
     assert "-X POST" in cancel
@@ -41,8 +44,9 @@ def test_the_lines_to_paste_name_one_turn_and_a_fresh_token_each() -> None:
     assert '{"step": 2, "decision": "approve"}' in decide
 
 
-def test_without_a_payment_server_no_line_asks_it() -> None:
-    assert "/effects" not in launch.lines_to_paste(5001, None, "a-turn", "another")
+def test_without_a_payment_server_no_line_asks_it(tmp_path: Path) -> None:
+    project = Project(tmp_path, read().config)
+    assert "/effects" not in launch.lines_to_paste(project, "a-turn", "another")
 
 
 def test_a_port_that_is_taken_is_refused_with_the_place_to_change_it(tmp_path: Path) -> None:
