@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ REGION = "us-central1"
 
 STREAMS = ("start_turn", "resume_turn")
 """The deployed functions that must answer before a local stack counts as ready."""
+
+PAYMENTS_URL = "DEMO_PAYMENTS_URL"
+"""Names the demo agent's payment server to the functions, and its port to `make dev`."""
 
 EMULATORS = ("functions", "firestore", "auth", "hosting")
 
@@ -43,6 +47,14 @@ class Project:
     def port(self, emulator: str) -> int:
         """Return the port of an emulator; KeyError if the configuration names none."""
         return int(self.config["emulators"][emulator]["port"])
+
+    @property
+    def payments_port(self) -> int | None:
+        """The port of the payment server, which the local project's `.env` names; None if not."""
+        path = self.root / f".env.{LOCAL_PROJECT}"
+        text = path.read_text("utf-8") if path.exists() else ""
+        named = re.search(rf"^{PAYMENTS_URL}=http://127\.0\.0\.1:([0-9]+)$", text, re.MULTILINE)
+        return None if named is None else int(named[1])
 
 
 def read(root: Path = ROOT) -> Project:

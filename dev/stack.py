@@ -9,7 +9,7 @@ import sys
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
@@ -70,6 +70,7 @@ class Stack:
         }
         self._firebase: subprocess.Popen[bytes] | None = None
         self._reaper: subprocess.Popen[bytes] | None = None
+        self._beside: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         """Start the reaper, then the suite; the suite is not ready yet."""
@@ -111,9 +112,29 @@ class Stack:
         assert self._reaper is not None
         assert self._firebase is not None
         self._reaper.communicate()
-        self._firebase.wait()
+        for process in (self._firebase, *self._beside):
+            process.wait()
         if self._reaper.returncode:
             raise RuntimeError(f"these processes could not be ended: {processes.marked(self.mark)}")
+
+    def start_beside(self, program: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a program of the repository's beside the suite; it is ended with the suite."""
+        process = subprocess.Popen(
+            program,
+            cwd=ROOT,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT if self._output is not None else None,
+            start_new_session=True,
+        )
+        self._beside.append(process)
+        return process
+
+    def dismiss_orphans(self) -> None:
+        """Let servers of old code finish: after an edit, firebase-tools only lets go of them."""
+        assert self._firebase is not None
+        processes.dismiss_orphans(self.mark, self._firebase.pid)
 
     def ended(self) -> int | None:
         """Return firebase-tools' exit status if it has ended by itself, else None."""

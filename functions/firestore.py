@@ -1,6 +1,6 @@
 """Firestore: the one client, the names of everything stored, and what an answer means.
 
-Names live here alone; rules, indexes and code are tested against them.
+Names live here alone, but for an agent's own; rules, indexes and code are tested against them.
 """
 
 from __future__ import annotations

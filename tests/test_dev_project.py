@@ -1,5 +1,7 @@
 """What the tooling reads from firebase.json."""
 
+from pathlib import Path
+
 import pytest
 
 from dev import project
@@ -21,6 +23,13 @@ def test_another_runtime_is_refused(runtime: str) -> None:
 def test_the_emulators_that_make_dev_starts_have_ports_of_their_own() -> None:
     ports = [project.read().port(emulator) for emulator in project.EMULATORS]
     assert len(set(ports)) == len(ports)
+
+
+def test_the_payment_server_has_a_port_of_its_own(tmp_path: Path) -> None:
+    ours = project.read()
+    assert ours.payments_port == 5005
+    assert ours.payments_port not in {ours.port(emulator) for emulator in project.EMULATORS}
+    assert project.Project(tmp_path, ours.config).payments_port is None
 
 
 def test_the_local_project_never_reaches_a_real_service() -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from dev import processes, suite
 from dev.project import EMULATORS, FIREBASE_TOOLS, ROOT, read
+from tests.support.emulator import free_port
 
 pytestmark = [
     pytest.mark.e2e,
@@ -93,7 +94,14 @@ def test_a_suite_serves_reloads_and_leaves_nothing(project: Path) -> None:
 
         # The rules are loaded: a client, who has no credentials, gets no document.
         documents = f"http://{running.host('firestore')}/v1/projects/{running.project}/databases/(default)/documents"
-        for path in ("turns/a", "turns/a/events/0", "sessions/a", "app_check_tokens/a", "other/a"):
+        for path in (
+            "turns/a",
+            "turns/a/events/0",
+            "sessions/a",
+            "app_check_tokens/a",
+            "demo_tickets/a",
+            "other/a",
+        ):
             with pytest.raises(urllib.error.HTTPError) as refusal:
                 get(f"{documents}/{path}")
             refusal.value.close()
@@ -153,6 +161,8 @@ def terminal(project: Path) -> Iterator[tuple[int, str]]:
         if name in EMULATORS:
             config["emulators"][name]["port"] = port
     (project / "firebase.json").write_text(json.dumps(config))
+    with (project / ".env.demo-agent-turns").open("a") as settings:
+        settings.write(f"DEMO_PAYMENTS_URL=http://127.0.0.1:{free_port()}\n")
     run = uuid.uuid4().hex
     pid, descriptor = pty.fork()
     if pid == 0:
@@ -182,12 +192,15 @@ def test_make_dev_prints_lines_that_work_and_ends_without_a_trace(
     descriptor, run = terminal
     words = read_until(descriptor, "Ctrl-C here ends everything", 90)
     lines = re.findall(r"^ +(curl .*?)\r?$", words, re.MULTILINE)
-    assert len(lines) == 2
-    for line in lines:
-        answer = subprocess.run(
+    answers = [
+        subprocess.run(
             ["bash", "-c", line], cwd=project, capture_output=True, check=True, timeout=60
-        )
-        assert json.loads(answer.stdout)["word"] == "first"
+        ).stdout
+        for line in lines[:4]
+    ]
+    assert [json.loads(answer)["word"] for answer in answers[:2]] == ["first", "first"]
+    assert json.loads(answers[2]) == {}  # Firestore's: no tickets
+    assert json.loads(answers[3])["effects"] == []  # the payment server's
     if end == "Ctrl-C":
         os.write(descriptor, b"\x03")
     else:

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "identity": {"identity"} | BASE,
     "turns": {"turns", "wire"} | BASE,
     "wire": {"wire"},
-    "agents": {"agents", "turns.program", "turns.tools"},
+    "agents": {"agents", "firestore", "turns.program", "turns.tools"},
     "settings": set(),
     "errors": set(),
     "logs": set(),
