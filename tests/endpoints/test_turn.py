@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from functions.wire import sse
 from tests.conftest import Serve
 from tests.support.client import error_of, folded, new_turn_id, resume, start
+from tests.support.firestore_proxy import FirestoreProxy, Hold, HoldAnswer
 from tests.support.server import FunctionServer
 
 pytestmark = pytest.mark.emulator
@@ -131,6 +134,33 @@ def test_a_follower_in_another_process_gets_the_owners_events(
             with follower:
                 follower.read_to_end()
                 assert follower.body.replace(sse.PING, b"") == sse.after(whole, cursor)
+
+
+@pytest.mark.parametrize("method", ["RunQuery", "BatchGetDocuments"])
+@pytest.mark.parametrize("fault", [Hold, HoldAnswer])
+def test_what_is_committed_at_the_seam_is_delivered_once(
+    serve: Serve,
+    firestore_proxy: FirestoreProxy,
+    fault: type[Hold | HoldAnswer],
+    method: str,
+) -> None:
+    """Chunks are committed while a follower is held between its replay and its first look."""
+    starter, turn_id = serve("start_turn"), new_turn_id()
+    follow = serve("resume_turn", storage=firestore_proxy.address)
+    with start(starter, turn_id, [["count", 1, 60, 40]]) as owner:
+        owner.read_until(10)
+        go = threading.Event()
+        after = {"RunQuery": 0, "BatchGetDocuments": 1}[method]
+        rule = firestore_proxy.inject(method, fault(go), times=1, after=after)
+        with resume(follow, turn_id, 3) as follower:
+            rule.wait(1)
+            seen = len(owner.events())
+            owner.read_until(seen + 10)
+            go.set()
+            follower.read_to_end()
+            owner.read_to_end()
+            whole = owner.body.replace(sse.PING, b"")
+            assert follower.body.replace(sse.PING, b"") == sse.after(whole, 3)
 
 
 def test_a_second_stream_in_the_owners_process_reads_its_live_feed(

@@ -1,0 +1,105 @@
+"""The guides' code runs as it stands there, and survives a killed container."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.kit import CrashPoint, Kit
+
+pytestmark = pytest.mark.emulator
+
+ROOT = Path(__file__).parents[1]
+
+# What a reader has of their own: a payment provider, a fax machine with a log, a model.
+CLIENTS = {
+    "payments": """
+import os
+from pathlib import Path
+
+def charge(order, cents, key):
+    with Path(os.environ["EFFECTS"]).open("a") as file:
+        file.write(f"charge {key}\\n")
+    return {"order": order, "cents": cents}
+""",
+    "fax": """
+import os
+from pathlib import Path
+
+def send(number, text, note):
+    with Path(os.environ["EFFECTS"]).open("a") as file:
+        file.write(f"fax {note}\\n")
+    return {"number": number}
+
+def find(note):
+    log = Path(os.environ["EFFECTS"])
+    found = log.exists() and f"fax {note}" in log.read_text()
+    return {"number": "found"} if found else None
+""",
+    "your_sdk": """
+def stream(prompt):
+    yield from ("You ", "said ", prompt)
+""",
+}
+
+
+def code_of(guide: str) -> str:
+    """All Python of a guide, in its order."""
+    text = (ROOT / "docs" / "guides" / guide).read_text()
+    return "\n\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """Both guides' code as modules, beside what a reader has."""
+    for name, code in CLIENTS.items():
+        (tmp_path / f"{name}.py").write_text(code)
+    (tmp_path / "guide_tool.py").write_text(code_of("tool.md"))
+    (tmp_path / "guide_agent.py").write_text(code_of("agent.md"))
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    return {"PYTHONPATH": path, "EFFECTS": str(tmp_path / "effects")}
+
+
+def effects(environ: dict[str, str]) -> list[str]:
+    """What took effect outside, without the turn's name."""
+    lines = Path(environ["EFFECTS"]).read_text().splitlines()
+    return sorted(re.sub(r" .*:", " ", line) for line in lines)
+
+
+def test_the_tools_of_the_guide_run(firestore_emulator: str, environ: dict[str, str]) -> None:
+    """One of each policy, two of them side by side."""
+    with Kit("guide_tool:agent", storage=firestore_emulator, **environ) as kit:
+        run = kit.run("broken")
+    assert run.text == "ticket ok, charge ok, fax ok, 1900 cents"
+    assert effects(environ) == ["charge 2", "fax 3"]
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (1, ["charge 2", "fax 3"]),
+        (2, ["charge 2", "charge 2", "fax 3"]),
+        (3, ["charge 2", "fax 3"]),
+    ],
+)
+def test_each_policy_of_the_guide_holds_in_a_crash(
+    firestore_emulator: str, environ: dict[str, str], step: int, expected: list[str]
+) -> None:
+    """Killed before the outcome is recorded: a ticket once, a charge again with its key, and the
+    fax found in the log instead of sent again."""
+    with Kit("guide_tool:agent", storage=firestore_emulator, **environ) as kit:
+        run = kit.run("broken", crash_at=CrashPoint.BEFORE_OUTCOME_COMMIT, step=step)
+    assert run.text == "ticket ok, charge ok, fax ok, 1900 cents"
+    # Steps 2 and 3 run side by side: the other one may have been called again, too, or found.
+    assert set(effects(environ)) == set(expected)
+    assert effects(environ).count("fax 3") == 1
+
+
+def test_the_agent_of_the_guide_runs(firestore_emulator: str, environ: dict[str, str]) -> None:
+    """Its model call streams, and its response is told."""
+    with Kit("guide_agent:agent", storage=firestore_emulator, **environ) as kit:
+        run = kit.run("hello")
+    assert run.text.startswith("Thinking … You said hello\n(3 tokens)")
