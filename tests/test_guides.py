@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
 
 import pytest
 
+from functions.agents import demo
 from tests.support.kit import CrashPoint, Kit
 
 pytestmark = pytest.mark.emulator
@@ -103,3 +105,13 @@ def test_the_agent_of_the_guide_runs(firestore_emulator: str, environ: dict[str,
     with Kit("guide_agent:agent", storage=firestore_emulator, **environ) as kit:
         run = kit.run("hello")
     assert run.text.startswith("Thinking … You said hello\n(3 tokens)")
+
+
+def test_the_readme_shows_what_its_lines_print() -> None:
+    """The demo says the same to the same prompt; the event after the cursor is the one shown."""
+    readme = (ROOT / "README.md").read_text()
+    prompt = re.findall(r'-d \'{"prompt": "(.*?)"}\'', readme)[0]
+    cursor = int(re.findall(r"Last-Event-ID: (\d+)", readme)[0])
+    shown = re.findall(r"id: (\d+)\nevent: token\ndata: (.*)\n", readme)[0]
+    said = ["Let", " me", " think", " about", " that.\n\n", *demo.tokens(prompt, 240)]
+    assert shown == (str(cursor + 1), json.dumps(said[cursor]))
