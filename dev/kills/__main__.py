@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from dev import command
+from dev import command, containers
 from dev.kills import kill, report
 from dev.project import LOCAL_PROJECT, ROOT
-from dev.survive import containers
 
 _REPORT = ROOT / "docs" / "reports" / "kills.md"
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dev import containers
+from dev.containers import Container
 from dev.kills import check
 from dev.kills.check import State
-from dev.survive import containers
 from dev.survive.client import Client, RefusedError
-from dev.survive.containers import Container
 from functions.wire.sse import Frame
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from dev.survive import containers
+from dev import containers
+from dev.containers import Container
 from dev.survive.check import Check, compare
 from dev.survive.client import Client, RefusedError
-from dev.survive.containers import Container
 from dev.survive.proxy import Cut, Proxy
 from dev.survive.storage import Commit, Lease, Storage
 

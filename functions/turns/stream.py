@@ -15,10 +15,11 @@ from functions import firestore, logs
 from functions.errors import Gone, NewerSchema, StorageUnavailable
 from functions.settings import Settings
 from functions.turns import journal, record
+from functions.turns.feed import State
 from functions.turns.journal import COMMIT_SECONDS, Chunk, Page, Piece
 from functions.turns.numbering import continues
 from functions.turns.runner import Owners
-from functions.turns.writer import State, Writer
+from functions.turns.writer import Writer
 from functions.wire import sse
 
 POLL_SECONDS = 0.1

@@ -4,13 +4,12 @@
   everything else is shown after it, and tokens behind it wait.
 - W2: one append at a time; nothing is sent past an answer that is not clear.
 - W3: nothing is shown, appended or begun once the lease is lost.
-- W4: memory is bounded: the agent waits when too much is uncommitted; committed frames are kept
-  for local readers up to `FEED_BYTES`, and a reader further behind reads the journal instead.
+- W4: memory is bounded: the agent waits when too much is uncommitted; of what is committed, the
+  `feed` keeps a little for local readers.
 """
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from functions import logs
 from functions.errors import InvariantBroken, LeaseLost, TurnFailed
 from functions.turns import journal
+from functions.turns.feed import Feed, Read, State
 from functions.turns.journal import AppendRefused, Boundary, Chunk
 from functions.turns.lease import Lease
 from functions.turns.numbering import highest_showable
@@ -34,35 +34,10 @@ FLUSH_BYTES = 32 * 1024
 """A chunk this large is committed at once."""
 PENDING_BYTES = 256 * 1024
 """With so much uncommitted the agent waits."""
-FEED_BYTES = 256 * 1024
-"""Committed frames kept for readers in this process."""
-READ_BYTES = 64 * 1024
-"""The most one read gives: what a slow socket may hold up at a time."""
 TOKEN_CHARS = 4096
 """Longer text becomes several tokens, so no event is ever split."""
 CHUNK_BYTES = 900_000
 """The most frames in one chunk; Firestore takes 1 MiB a document."""
-
-
-class State(enum.Enum):
-    """How a read ended."""
-
-    OPEN = "open"
-    BEHIND = "behind"
-    """The reader is further behind than what is kept: read the journal."""
-    ENDED = "ended"
-    """The owner is done with the turn and everything was read: it ended, or waits for a person."""
-    LOST = "lost"
-    """The lease is lost: follow whoever owns the turn now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What a reader gets: whole frames (none if nothing came in time) and its new cursor."""
-
-    frames: bytes
-    cursor: int
-    state: State
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +82,7 @@ class Writer:
         self._boundary = Boundary() if begins is None else begins.boundary
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
-        self._feed: list[bytes] = [] if begins is None else [begins.frames]
-        self._feed_bytes = 0 if begins is None else len(begins.frames)
-        self._base = self._confirmed - len(self._feed)
-        """The id before the first one in the feed; ids in it are dense."""
+        self._feed = Feed(self._confirmed, [] if begins is None else [begins.frames])
         self._barrier = False
         self._closed = False
         self._ended = False
@@ -141,7 +113,7 @@ class Writer:
     @property
     def ends_silently(self) -> bool:
         """Whether the turn is ending, or has ended, with its terminal event as the first one."""
-        return self._finishing and not self._feed
+        return self._finishing and self._feed.empty
 
     def fail(self, failure: TurnFailed) -> TurnFailed:
         """Let the turn end with `failure`, whatever the agent does about it; returns it to raise.
@@ -244,22 +216,14 @@ class Writer:
         """The frames above `cursor`, waiting up to `timeout_seconds` for the first of them."""
         with self._changed:
             self._changed.wait_for(
-                lambda: cursor < self._base + len(self._feed) or self._stopped(),
-                timeout_seconds,
+                lambda: cursor < self._feed.last or self._stopped(), timeout_seconds
             )
             if self._stopped() and not self._ended:
                 return Read(b"", cursor, State.LOST)
-            if cursor < self._base:
-                return Read(b"", cursor, State.BEHIND)
-            start = cursor - self._base
-            end, size = start, 0
-            while end < len(self._feed) and size < READ_BYTES:
-                size += len(self._feed[end])
-                end += 1
-            frames = b"".join(self._feed[start:end])
-            if not frames and self._ended:
+            read = self._feed.read(cursor)
+            if self._ended and not read.frames and read.state is State.OPEN:
                 return Read(b"", cursor, State.ENDED)
-            return Read(frames, self._base + end if frames else cursor, State.OPEN)
+            return read
 
     # Inside.
 
@@ -333,8 +297,7 @@ class Writer:
         self._pending_bytes += len(frame)
         self._next_id += 1
         if shown:
-            self._feed.append(frame)
-            self._feed_bytes += len(frame)
+            self._feed.show(frame)
 
     def _forget_pending(self) -> None:
         """Drop what was refused. Ids that were shown stay used; the others are given back, so
@@ -343,7 +306,7 @@ class Writer:
         self._pending.clear()
         self._pending_bytes = 0
         self._length = self._committed_length
-        self._next_id = self._base + len(self._feed) + 1
+        self._next_id = self._feed.last + 1
 
     def _commit(
         self,
@@ -448,14 +411,8 @@ class Writer:
                 self._committed_length = part[-1].length
             for item in part:
                 if not item.shown:
-                    self._feed.append(item.frame)
-                    self._feed_bytes += len(item.frame)
-            dropped = 0
-            while self._feed_bytes > FEED_BYTES and self._base + dropped < self._confirmed:
-                self._feed_bytes -= len(self._feed[dropped])
-                dropped += 1
-            del self._feed[:dropped]
-            self._base += dropped
+                    self._feed.show(item.frame)
+            self._feed.trim(self._confirmed)
             self._changed.notify_all()
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from functions.errors import LeaseLost
 from functions.turns import journal, record
+from functions.turns.feed import FEED_BYTES, State
 from functions.turns.journal import Chunk
 from functions.turns.takeover import Taken
-from functions.turns.writer import FEED_BYTES, State, Writer
+from functions.turns.writer import Writer
 from functions.wire import sse
 from functions.wire.events import Done, Rewind, ToolStart
 from tests.support.firestore_proxy import FirestoreProxy, Hold, touches
@@ -114,7 +115,7 @@ def test_a_reader_far_behind_is_sent_to_the_journal(taken: Taken) -> None:
         writer.token("x" * 4000 * 4)
     writer.commit()
     assert writer.read(0, timeout_seconds=1).state is State.BEHIND
-    kept = sum(len(frame) for frame in writer._feed)
+    kept = sum(len(frame) for frame in writer._feed._frames)
     assert kept <= FEED_BYTES + 70_000
     finish(taken, writer)
 

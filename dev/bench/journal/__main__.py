@@ -9,11 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+from dev import containers
 from dev.bench.journal import (
     commit,
     follow,
     latency,
-    processes,
     replay,
     report,
     takeover,
@@ -60,7 +60,7 @@ def main() -> int:
 
 def _measure(names: list[str], *, quick: bool) -> list[Section]:
     sections = []
-    with processes.emulator() as storage:
+    with containers.emulator() as storage:
         os.environ["FIRESTORE_EMULATOR_HOST"] = storage.address
         os.environ["GCLOUD_PROJECT"] = LOCAL_PROJECT
         for name in names:

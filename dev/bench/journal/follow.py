@@ -6,9 +6,9 @@ import time
 
 from dev.bench.journal import client, processes
 from dev.bench.journal.client import Stream, new_turn_id
-from dev.bench.journal.processes import Server
 from dev.bench.journal.report import Figure, Section, percentile
 from dev.bench.journal.scale import RATE, Scale
+from dev.containers import Container
 
 EXPECTED_P99_SECONDS = 0.6
 _HEAD_START_SECONDS = 0.5
@@ -46,7 +46,7 @@ def measure(storage: str, scale: Scale) -> Section:
     )
 
 
-def _lags(owner: Server, follower: Server, count: int, scale: Scale) -> list[float]:
+def _lags(owner: Container, follower: Container, count: int, scale: Scale) -> list[float]:
     """Return the lags, in ms, of all tokens emitted in the window."""
     seconds = _HEAD_START_SECONDS + scale.settle_seconds + scale.followed_seconds + _SPARE_SECONDS
     prompt = f"tokens={int(seconds * RATE)} rate={RATE}"

@@ -8,9 +8,9 @@ from statistics import median
 
 from dev.bench.journal import client, processes
 from dev.bench.journal.client import Stream, new_turn_id
-from dev.bench.journal.processes import Server
 from dev.bench.journal.report import Figure, Section, percentile, times
 from dev.bench.journal.scale import RATE, Scale
+from dev.containers import Container
 
 EXPECTED_P99_MS = 10
 EXPECTED_AT_STREAMS = 20
@@ -75,7 +75,7 @@ def _figures(count: int, ours: list[_Round], plain: list[_Round]) -> list[Figure
     ]
 
 
-def _round(server: Server, count: int, scale: Scale) -> _Round:
+def _round(server: Container, count: int, scale: Scale) -> _Round:
     seconds = scale.live_seconds
     tokens = int((scale.settle_seconds + seconds + _SPARE_SECONDS) * RATE)
     prompt = f"tokens={tokens} rate={RATE}"

@@ -1,4 +1,4 @@
-"""The processes of the run: the Firestore emulator, and `main.py` on functions-framework.
+"""Real processes to measure and to kill: the Firestore emulator, functions-framework servers.
 
 Each leads a process group of its own, which is ended by its id on the way out.
 """
@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 from dev import firestore_emulator, java
@@ -23,13 +27,15 @@ from dev.project import LOCAL_PROJECT, ROOT, ProblemError
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _LAST_WORDS = 4000
+_PORTS = range(12_000, 32_000)
+"""Below those that the system gives away: nobody gets one in the meantime."""
 _NOT_OURS = ("K_SERVICE", "K_REVISION", "K_CONFIGURATION")
 """Variables by which the functions would take this machine for a deployment."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """A process that listens on a port of 127.0.0.1."""
+    """A process that answers on a port of 127.0.0.1."""
 
     port: int
     process: subprocess.Popen[bytes]
@@ -48,19 +54,28 @@ class Container:
         return at
 
 
+def jar() -> Path:
+    """Return the emulator's jar.
+
+    Raises:
+        ProblemError: this machine has none.
+    """
+    found = firestore_emulator.locate()
+    if found is None:
+        raise ProblemError(firestore_emulator.MISSING)
+    return found
+
+
 @contextlib.contextmanager
 def emulator() -> Iterator[Container]:
-    """Run the official Firestore emulator.
+    """Run the official Firestore emulator on a free port.
 
     Raises:
         ProblemError: this machine has none, or no Java for it.
     """
-    jar = firestore_emulator.locate()
-    if jar is None:
-        raise ProblemError(firestore_emulator.MISSING)
     port = _free_port()
-    command = [str(java.locate()), "-jar", str(jar), "--host", "127.0.0.1", "--port", str(port)]
-    with _running("the Firestore emulator", command, {}, port) as container:
+    command = [str(java.locate()), "-jar", str(jar()), "--host", "127.0.0.1", "--port", str(port)]
+    with _running("the Firestore emulator", command, {}, port, "/") as container:
         yield container
 
 
@@ -83,18 +98,19 @@ def function(
         "THREADS": "40",
         **settings,
     }
-    with _running(target, command, environment, port) as container:
+    with _running(target, command, environment, port, "/__/health") as container:
         yield container
 
 
 @contextlib.contextmanager
 def _running(
-    name: str, command: Sequence[str], environment: Mapping[str, str], port: int
+    name: str, command: Sequence[str], environment: Mapping[str, str], port: int, path: str
 ) -> Iterator[Container]:
     inherited = {key: value for key, value in os.environ.items() if key not in _NOT_OURS}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
+            cwd=ROOT,  # the first place that its modules are looked for in
             env={**inherited, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -104,7 +120,7 @@ def _running(
         container = Container(port, process)
         try:
             deadline = time.monotonic() + _READY_SECONDS
-            while not _listens(port):
+            while not _answers(port, path):
                 if process.poll() is not None or time.monotonic() > deadline:
                     output.seek(0)
                     words = output.read()[-_LAST_WORDS:].decode(errors="replace")
@@ -115,13 +131,20 @@ def _running(
             container.kill()
 
 
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+def _answers(port: int, path: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5):
+            return True
+    except urllib.error.HTTPError as refusal:
+        refusal.close()
         return True
-    return False
+    except (OSError, HTTPException):
+        return False
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = random.choice(_PORTS)  # noqa: S311 - no secret
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
