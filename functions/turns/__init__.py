@@ -1,8 +1,8 @@
 """The shared module of all functions: a turn's record, lease, journal, program and stream.
 
 Pure deciding: `numbering`, `lease` (when it lapses), the codecs of `record`, `journal`, `steps`.
-Owning a turn: `takeover` takes the lease, `runner` starts `program` over `writer`, which shows on the
-`feed` and appends to the `journal`. Tool steps: `tools` declares, `ledger` runs, `transact` for those
-whose effect is a write. Taking a turn away: `cancel`; deciding a step that waits: `decide`.
-Watching one: `stream` replays the journal, then reads the owner's live feed or follows.
+Owning a turn: `takeover` takes the lease, `runner` starts `program` over `writer`, which shows on
+the `feed` and appends to the `journal`. Tool steps: `tools` declares, `ledger` runs, `transact` is
+for those whose effect is a write. Taking a turn away: `cancel`. Deciding a waiting step: `decide`.
+Watching a turn: `stream` replays the journal, then reads the owner's live feed or follows.
 """
