@@ -103,7 +103,7 @@ class Ledger:
             )
         recorded = self._recorded.get(position)
         if recorded is not None:
-            steps.require_same(recorded, tool.name, args_hash)
+            steps.require_same(recorded, "tool", tool.name, args_hash)
         try:
             checked: dict[str, Any] | BadArguments = tool.check(args)
         except BadArguments as error:

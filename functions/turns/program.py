@@ -123,7 +123,7 @@ class Turn:
             self._position = position
             recorded = self._begun.get(position)
             if recorded is not None:
-                steps.require_same(recorded, name, args_hash)
+                steps.require_same(recorded, "model", name, args_hash)
                 return _outcome(recorded)
             step = self._call_model(position, name, args_hash, call)
         except TurnFailed as failed:
@@ -153,7 +153,11 @@ class Turn:
             if self._inside is not None:
                 raise TurnFailed("nested_step", f"tools were called inside {self._inside!r}")
             self._position += len(calls)
-            return self._ledger.call_all(first, [(tool, dict(args)) for tool, args in calls])
+            self._inside = "a tool call"
+            try:
+                return self._ledger.call_all(first, [(tool, dict(args)) for tool, args in calls])
+            finally:
+                self._inside = None
         except TurnFailed as failed:
             raise self._writer.fail(failed) from None
 

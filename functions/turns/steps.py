@@ -146,12 +146,13 @@ def to_json(position: int, value: Any) -> str:
     return text
 
 
-def require_same(recorded: Step, name: str, args_hash: str) -> None:
+def require_same(recorded: Step, kind: Literal["model", "tool"], name: str, args_hash: str) -> None:
     """Raise TurnFailed, which says what differs, when a re-run asks for something else."""
-    if recorded.name != name:
+    if (recorded.kind, recorded.name) != (kind, name):
         raise TurnFailed(
             "agent_changed",
-            f"step {recorded.position} was recorded as {recorded.name!r} and is now {name!r}",
+            f"step {recorded.position} was recorded as {recorded.kind} {recorded.name!r} "
+            f"and is now {kind} {name!r}",
         )
     if recorded.args_hash != args_hash:
         raise TurnFailed(

@@ -14,6 +14,7 @@ from functions.turns.lease import Renewal
 from functions.turns.program import Agent, Turn
 from functions.turns.runner import MAX_ATTEMPTS, Owners
 from functions.turns.takeover import Taken
+from functions.turns.tools import Call, tool
 from functions.wire import sse
 from tests.support.firestore_proxy import Answer, FirestoreProxy, touches
 from tests.turns.conftest import Create, settings
@@ -119,3 +120,20 @@ def test_no_thread_outlives_its_turn(create: Create) -> None:
     wait_until(lambda: all(load(taken).finished for taken in turns), 20)
     wait_until(lambda: threading.active_count() <= before, 5)
     assert not mine._owners
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_step_begun_inside_a_tool_ends_the_turn(create: Create) -> None:
+    """Its position would depend on which tool is faster: it is refused, whoever catches it."""
+
+    def run(turn: Turn) -> None:
+        @tool()
+        def nesting(call: Call) -> object:
+            return turn.model(f"inside-{call.step}", None, lambda _emit: 1)
+
+        turn.call(nesting)
+
+    taken = create(lease_seconds=5)
+    owners(run).own(taken)
+    wait_until(lambda: load(taken).finished)
+    assert last_event(taken).data["code"] == "nested_step"
