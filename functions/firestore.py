@@ -28,11 +28,11 @@ if TYPE_CHECKING:  # imported at first use: half a second that a cold start does
         WriteBatch,
     )
 
-TURNS = "turns"
-EVENTS = "events"
-STEPS = "steps"
-SESSIONS = "sessions"
-APP_CHECK_TOKENS = "app_check_tokens"
+TURNS = "agent_turns"
+EVENTS = "agent_turn_events"
+STEPS = "agent_turn_steps"
+SESSIONS = "agent_sessions"
+APP_CHECK_TOKENS = "agent_app_check_tokens"
 EXPIRE_AT = "expireAt"
 """The field of every TTL policy (https://firebase.google.com/docs/firestore/ttl)."""
 

@@ -96,7 +96,7 @@ def test_a_suite_serves_reloads_and_leaves_nothing(project: Path) -> None:
         documents = f"http://{running.host('firestore')}/v1/projects/{running.project}/databases/(default)/documents"
         for path in (
             "turns/a",
-            "turns/a/events/0",
+            "agent_turns/a/agent_turn_events/0",
             "sessions/a",
             "app_check_tokens/a",
             "demo_tickets/a",

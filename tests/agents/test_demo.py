@@ -30,7 +30,7 @@ STORY_TOLD = (
     "Order A-17 is a fence and a lease.\n"
     "19.00 dollars are charged to order A-17.\n\n"
 )
-STEPS = touches(r"turns/[^/]+/steps/\d+$")
+STEPS = touches(r"agent_turns/[^/]+/agent_turn_steps/\d+$")
 OUTCOME_OF_THE_CHARGE = 3
 """Commits of steps before it: the plan's, the three starts in one, the ticket's."""
 STAY = threading.Event()

@@ -28,7 +28,7 @@ from tests.support.sse import RawStream
 
 pytestmark = pytest.mark.emulator
 
-STEPS = touches(r"turns/[^/]+/steps/\d+$")
+STEPS = touches(r"agent_turns/[^/]+/agent_turn_steps/\d+$")
 FUNCTIONS = ("start_turn", "resume_turn")
 STAY = threading.Event()
 """Never set: a call that is held by it stays where it is."""
@@ -413,11 +413,15 @@ def test_a_call_takes_effect_once_whatever_its_commits_are_answered(  # noqa: PL
 READS: dict[str, tuple[str, Predicate, int]] = {
     # what a takeover reads: the method, its request, and how many such reads go wrong
     "the turn": ("BatchGetDocuments", touches(r"turns/[^/]+$"), 2),
-    "the first chunk": ("BatchGetDocuments", touches(r"turns/[^/]+/events/0+$"), 1),
+    "the first chunk": (
+        "BatchGetDocuments",
+        touches(r"agent_turns/[^/]+/agent_turn_events/0+$"),
+        1,
+    ),
     "the last chunk": ("RunQuery", lambda request: request.structured_query.limit == 1, 1),
     "the steps": (
         "RunQuery",
-        lambda request: request.structured_query.from_[0].collection_id == "steps",
+        lambda request: request.structured_query.from_[0].collection_id == "agent_turn_steps",
         1,
     ),
 }

@@ -169,7 +169,7 @@ class Kit:
 
     def _epoch(self, turn_id: str) -> int:
         """The last epoch whose owner wrote the turn."""
-        path = f"/documents/turns/{record.turn_key(CALLER, turn_id)}"
+        path = f"/documents/agent_turns/{record.turn_key(CALLER, turn_id)}"
         epochs = [
             write.update.fields["lease"].map_value.fields["epoch"].integer_value
             for call in self._proxy.calls
@@ -194,7 +194,7 @@ def _decides(fields: Mapping[str, Any]) -> bool:
 
 def _of_step(step: int, wanted: Callable[[Mapping[str, Any]], bool]) -> Predicate:
     """Select the commits that write the document of a step so."""
-    name = re.compile(rf".*/documents/turns/[^/]+/steps/{step:06d}")
+    name = re.compile(rf".*/documents/agent_turns/[^/]+/agent_turn_steps/{step:06d}")
     return lambda request: any(
         name.fullmatch(write.update.name) and wanted(write.update.fields)
         for write in request.writes

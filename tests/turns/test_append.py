@@ -26,7 +26,7 @@ from tests.turns.conftest import Create
 
 pytestmark = pytest.mark.emulator
 
-EVENTS = touches(r"turns/[^/]+/events/\d+$")
+EVENTS = touches(r"agent_turns/[^/]+/agent_turn_events/\d+$")
 
 
 def chunk(taken: Taken, index: int, text: str = "hi", **changed: int) -> Chunk:

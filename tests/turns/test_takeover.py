@@ -27,7 +27,7 @@ pytestmark = pytest.mark.emulator
 
 EXPIRE_AT = datetime(2100, 1, 1, tzinfo=UTC)
 TURN = touches(r"turns/[^/]+$")
-EVENTS = touches(r"turns/[^/]+/events/\d+$")
+EVENTS = touches(r"agent_turns/[^/]+/agent_turn_events/\d+$")
 
 
 def wait_until(reached: Callable[[], bool], seconds: float = 5) -> None:

@@ -19,7 +19,7 @@ from functions.wire.events import Done, Rewind, ToolStart
 from tests.support.firestore_proxy import FirestoreProxy, Hold, touches
 from tests.turns.conftest import Create
 
-EVENTS = touches(r"turns/[^/]+/events/\d+$")
+EVENTS = touches(r"agent_turns/[^/]+/agent_turn_events/\d+$")
 pytestmark = pytest.mark.emulator
 
 
