@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from flask import Request, Response
 
-from functions.endpoints import requests
+from functions.endpoints import peer, requests
 from functions.endpoints.service import Service
 from functions.identity.caller import identify
 from functions.turns.admission import Admitted, AtEnd
@@ -45,6 +45,9 @@ def respond(
     if isinstance(admitted, AtEnd):
         release()
         return Response(status=204)
-    response = Response(iter(admitted), headers=HEADERS)
+    pieces = peer.until_vanished(
+        request, iter(admitted), silence_seconds=1.5 * service.settings.heartbeat_seconds
+    )
+    response = Response(pieces, headers=HEADERS)
     response.call_on_close(release)
     return response

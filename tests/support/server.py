@@ -23,14 +23,15 @@ APP = ROOT / "tests" / "support" / "app.py"
 class FunctionServer:
     """A context manager. Its processes form one group: killed and frozen together.
 
-    `environ` may name another `SOURCE` than the scripted agent's.
+    `environ` may name another `SOURCE` than the scripted agent's, and a `HOST` to listen on.
     """
 
     def __init__(self, target: str, storage: str, project: str, environ: Mapping[str, str]) -> None:
         self._source = environ.get("SOURCE", str(APP))
+        self._host = environ.get("HOST", "127.0.0.1")
         self._target = target
-        self._port = free_port()
-        self.url = f"http://127.0.0.1:{self._port}/"
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/"
         self._environ = {
             **{k: v for k, v in os.environ.items() if k not in {"THREADS", "K_SERVICE"}},
             "PYTHONPATH": str(ROOT),
@@ -47,16 +48,16 @@ class FunctionServer:
 
     def __enter__(self) -> Self:
         self._log = tempfile.TemporaryFile()
-        command = ["--target", self._target, "--source", self._source, "--port", str(self._port)]
+        command = ["--target", self._target, "--source", self._source, "--port", str(self.port)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "functions_framework", *command, "--host", "127.0.0.1"],
+            [sys.executable, "-m", "functions_framework", *command, "--host", self._host],
             env=self._environ,
             stdout=self._log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            wait_for_port(self._port, self._process, seconds=30)
+            wait_for_port(self.port, self._process, seconds=30)
         except RuntimeError as error:
             raise RuntimeError(f"{error}\n{self.output()}") from error
         return self
