@@ -1,0 +1,179 @@
+/**
+ * What a page shows of a turn, and what it keeps of one over a reload. Values: nothing here changes.
+ */
+
+import type { DoneReason, ToolStatus, Usage } from './events.js';
+
+/**
+ * Where a turn stands, as this client sees it:
+ *
+ * | status | meaning |
+ * | --- | --- |
+ * | `connecting` | the first event has not come yet |
+ * | `streaming` | connected; events come |
+ * | `waiting` | a person has to decide the `pending` steps; nothing is connected, nothing is due |
+ * | `reconnecting` | the connection was lost; `connection` says when it is tried again |
+ * | `done` | over: the answer is complete (`reason` says whether it was cut at its length) |
+ * | `cancelled` | over: the user stopped it |
+ * | `error` | over: it failed, or the server refused the call for good; `error` says why |
+ * | `failed` | given up: many attempts in a row brought nothing new. The turn may well go on at the server; `reconnect()` tries again |
+ * | `closed` | the handle was closed. The turn goes on at the server |
+ */
+export type TurnStatus =
+  | 'connecting'
+  | 'streaming'
+  | 'waiting'
+  | 'reconnecting'
+  | 'done'
+  | 'cancelled'
+  | 'error'
+  | 'failed'
+  | 'closed';
+
+/**
+ * How a step stands: `running`, `pending` (a person has to decide), an outcome, or `stopped`: the
+ * turn was over before the step had an outcome.
+ */
+export type StepStatus = 'running' | 'pending' | 'stopped' | ToolStatus;
+
+/** A tool step. */
+export interface Step {
+  /** Its number; what `approve` and `deny` take. */
+  readonly step: number;
+  readonly tool: string;
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly status: StepStatus;
+  /** What the tool returned; null before that. */
+  readonly result: unknown;
+  /** Until when a decision counts (RFC 3339, UTC); null if none was asked for. */
+  readonly expiresAt: string | null;
+  /** Where in the text the step belongs: after that many UTF-16 code units. */
+  readonly at: number;
+}
+
+/** What went wrong: an error of the turn, of a call, or of the connection. */
+export interface TurnProblem {
+  /**
+   * A code of docs/PROTOCOL.md; or, for an answer that is not the protocol's, `http_error`; or, when
+   * nothing usable was answered, why the connection ended: a {@link DropReason}.
+   */
+  readonly code: string;
+  /** In plain English; written for developers. */
+  readonly message: string;
+  /** Finds the server's log lines; null if no server of ours answered. */
+  readonly correlationId: string | null;
+  /** The HTTP status; null for an `error` event and where nothing was answered. */
+  readonly status: number | null;
+  /** With the code `session_busy`: the turn that runs in this session. `resume({turnId})` attaches. */
+  readonly turnId: string | null;
+}
+
+/**
+ * Why a connection ended before its turn did:
+ *
+ * | reason | meaning |
+ * | --- | --- |
+ * | `ended` | the response ended cleanly, but the turn is not over (a proxy, or the server's own limit) |
+ * | `network` | the browser reports a network error, or that something else aborted the request |
+ * | `idle` | no byte for `idleMs` |
+ * | `no_answer` | no response for `answerMs` |
+ * | `tokens` | the App Check or ID token could not be had |
+ * | `bad_content` | the response is no event stream, or a frame cannot be read |
+ * | `handler` | `onEvent` threw |
+ * | `woken` | `online`, `pageshow`, back from a freeze, or `reconnect()`: the old connection is not trusted |
+ * | `hidden` | `pagehide` or `freeze`: sockets are released |
+ */
+export type DropReason =
+  | 'ended'
+  | 'network'
+  | 'idle'
+  | 'no_answer'
+  | 'tokens'
+  | 'bad_content'
+  | 'handler'
+  | 'woken'
+  | 'hidden';
+
+/**
+ * Something to tell the user about the connection:
+ *
+ * | notice | meaning |
+ * | --- | --- |
+ * | `no_answer` | no response for `slowMs`: a cold start, a proxy that holds the response, or, over HTTP/1.1, a browser that has its six connections to this host in use already (other tabs count) |
+ * | `buffered` | something between the server and the page holds the stream back: it came late and in one burst, or not at all after its headers |
+ * | `offline` | the browser says that it is offline; tried again as soon as it is back |
+ */
+export type Notice = 'no_answer' | 'buffered' | 'offline';
+
+/** How the connection stands. */
+export interface ConnectionView {
+  /** Attempts so far, the present one included. */
+  readonly attempt: number;
+  /** Attempts since the last new event that failed; at `maxFailures` the client gives up. */
+  readonly failures: number;
+  /** When the next attempt is due (`Date.now()` milliseconds); null if none is planned. */
+  readonly retryAt: number | null;
+  /** What ended the last connection; null after the next event. */
+  readonly problem: TurnProblem | null;
+  readonly notice: Notice | null;
+}
+
+/**
+ * A turn as a page shows it. A new object for each paint, and the same one until then; parts that
+ * did not change keep their identity.
+ */
+export interface TurnView {
+  readonly turnId: string;
+  /** As given to `start`; null on a turn that was resumed by its id alone. */
+  readonly prompt: string | null;
+  readonly sessionId: string | null;
+  readonly status: TurnStatus;
+  /** The answer so far. A `rewind` can shorten it. */
+  readonly text: string;
+  /** By number. */
+  readonly steps: readonly Step[];
+  /** The steps that a person has to decide; empty once the turn is over. */
+  readonly pending: readonly Step[];
+  /** `stop()` was called, and its answer is due. */
+  readonly stopping: boolean;
+  /** Why the turn is done; null before that. */
+  readonly reason: DoneReason | null;
+  readonly usage: Usage | null;
+  /** Set with the statuses `error` and `failed`. */
+  readonly error: TurnProblem | null;
+  /** The id of the last event that was handled; 0 before the first. */
+  readonly cursor: number;
+  /** How often text was withdrawn. */
+  readonly rewinds: number;
+  readonly connection: ConnectionView;
+}
+
+/**
+ * A turn to be kept over a reload: JSON, for `sessionStorage` and the like. Give it to
+ * `TurnClient.resume`. Its form is this package's own matter; one of another version of the package
+ * is not lost: the turn is then read from its start again.
+ */
+export interface SavedTurn {
+  readonly version: 1;
+  readonly turnId: string;
+  readonly prompt: string | null;
+  readonly sessionId: string | null;
+  /** Whether the first event has come: before that the start is posted again. */
+  readonly begun: boolean;
+  readonly stopping: boolean;
+  readonly state: TurnState;
+}
+
+/** The fold of a turn's events: all that the journal says, and nothing of the connection. */
+export interface TurnState {
+  readonly cursor: number;
+  readonly text: string;
+  readonly steps: readonly Step[];
+  readonly rewinds: number;
+  readonly end: TurnEnd | null;
+}
+
+/** How a turn ended. */
+export type TurnEnd =
+  | { readonly type: 'done'; readonly reason: DoneReason | null; readonly usage: Usage | null }
+  | { readonly type: 'error'; readonly error: TurnProblem };
