@@ -9,23 +9,41 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from functions import logs
 from functions.errors import TurnFailed
 from functions.turns import steps
+from functions.turns.asking import Asking, ModelFailed, ModelUnavailable
+from functions.turns.budget import Budget, Spent, require_time
 from functions.turns.ledger import Ledger, Outcome
 from functions.turns.record import Record
 from functions.turns.steps import Step
 from functions.turns.tools import Tool
 from functions.turns.writer import Writer
+from functions.wire.events import Done, DoneReason
 
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch
 
+__all__ = [
+    "Agent",
+    "Asking",
+    "Budget",
+    "Emit",
+    "ModelFailed",
+    "ModelUnavailable",
+    "Outcome",
+    "StepFailed",
+    "Turn",
+]
+
 Emit = Callable[[str], None]
+
+_POLL_SECONDS = 0.1
+"""How soon a pause between two attempts notices a lost lease."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -39,6 +57,8 @@ class Agent:
     run: Callable[[Turn], None]
     version: str = "1"
     accepts: frozenset[str] = frozenset()
+    budget: Budget = field(default_factory=Budget)
+    """What one turn may use up; over it, the turn ends with `budget_exceeded`."""
 
     def can_continue(self, version: str) -> bool:
         """Whether a turn begun under `version` may be run again by this agent."""
@@ -58,7 +78,13 @@ class StepFailed(Exception):
 class Turn:
     """One turn, as its agent sees it. Not thread safe: one agent, one thread."""
 
-    def __init__(self, turn: Record, writer: Writer, begun: Mapping[int, Step]) -> None:
+    def __init__(
+        self,
+        turn: Record,
+        writer: Writer,
+        begun: Mapping[int, Step],
+        budget: Budget = Budget(),  # noqa: B008 - a frozen value
+    ) -> None:
         self._turn = turn
         self._writer = writer
         self._begun = begun
@@ -67,6 +93,11 @@ class Turn:
         self._told = max((step.position for step in begun.values() if step.finished), default=0)
         """The last finished step: all text before its end is in the journal already."""
         self._inside: str | None = None
+        self._budget = budget
+        self._spent = Spent()
+        self._began = time.monotonic() - turn.owned_seconds
+        self.conclusion = Done("stop")
+        """The event that the turn ends with if its agent returns."""
 
     @property
     def id(self) -> str:
@@ -104,7 +135,8 @@ class Turn:
         `call` is given a function to stream text with and returns the model's response, a JSON
         value. The response is recorded together with the last of its text, in one commit; from
         then on a re-run returns it without calling. A call that was cut off by a crash has its
-        text withdrawn by a `rewind` and is made anew.
+        text withdrawn by a `rewind` and is made anew; so has one that raises ModelUnavailable,
+        after a pause, and a few times at most.
 
         `request` (a JSON value) is what the response depends on: a re-run that asks something
         else at this position fails with `agent_changed`.
@@ -112,7 +144,20 @@ class Turn:
         Returns the response as JSON gives it back, the same live and in a re-run. Raises
         StepFailed when `call` raised, live and in a re-run. Raises TurnFailed, which ends the turn
         even if it is caught: when the response is no JSON value or over 512 KiB, when `request` is
-        no JSON value, when a re-run asks something else, when a step is begun inside another.
+        no JSON value, when a re-run asks something else, when a step is begun inside another, when
+        the budget is used up, when `call` raised ModelFailed, or ModelUnavailable too often.
+        """
+        asking = self.ask(name, request)
+        while not asking.answered:
+            pause = self.attempt(asking, lambda: call(asking.emit))
+            self._wait(pause)
+        return self.response(asking)
+
+    def ask(self, name: str, request: Any) -> Asking:
+        """Begin a model step, or find it recorded: what `model` is made of, for an agent that
+        cannot hand over a `call`. Raises as `model` does.
+
+        The agent ends it before it begins another step: by `answer`, or with `failed`.
         """
         position = self._position + 1
         try:
@@ -121,15 +166,55 @@ class Turn:
                 raise TurnFailed("nested_step", f"{name!r} was begun inside {self._inside!r}")
             args_hash = _checked(position, name, request)
             self._position = position
-            recorded = self._begun.get(position)
-            if recorded is not None:
-                steps.require_same(recorded, "model", name, args_hash)
-                return _outcome(recorded)
-            step = self._call_model(position, name, args_hash, call)
+            self._spent.model_steps += 1
+            step = self._begun.get(position)
+            if step is None:
+                self._spent.require(self._budget, self._seconds())
+                step = Step(position, "model", name, args_hash, steps.STARTED)
+            else:
+                steps.require_same(step, "model", name, args_hash)
         except TurnFailed as failed:
             raise self._writer.fail(failed) from None
-        self._record(step)
-        return _outcome(step)
+        if not step.finished:
+            self._inside = name
+        return Asking(step, self._writer, self._emit, self._record)
+
+    def attempt(self, asking: Asking, call: Callable[[], Any]) -> float:
+        """Make one attempt at a step, and take in what comes of it: seconds to wait for the next
+        one. Raises as `model` does.
+        """
+        try:
+            try:
+                asking.answer(call())
+            except Exception as error:  # noqa: BLE001 - sorted by the step
+                return asking.failed(error)
+        except TurnFailed as failed:
+            raise self._writer.fail(failed) from None
+        return 0.0
+
+    def response(self, asking: Asking) -> Any:
+        """The recorded response of a step that is answered. Raises StepFailed."""
+        return _outcome(asking.outcome())
+
+    def spend(self, tokens: int) -> None:
+        """Say how many tokens the last model step took, by its recorded response: they count
+        towards the agent's budget.
+        """
+        self._spent.tokens += tokens
+
+    def conclude(
+        self, *, reason: DoneReason = "stop", usage: Mapping[str, int] | None = None
+    ) -> None:
+        """Say what `done` is to tell when the agent returns: `stop`, or `length` when the model had
+        to stop short; and what was used, whole numbers by name. The last call holds.
+
+        Raises ValueError for another reason, or a usage that is no such mapping.
+        """
+        if reason not in {"stop", "length"}:
+            raise ValueError(f"a turn does not end by itself with {reason!r}")
+        if any(type(value) is not int for value in (usage or {}).values()):
+            raise ValueError("usage is whole numbers by name")
+        self.conclusion = Done(reason, None if usage is None else dict(usage))
 
     def call(self, tool: Tool, /, **args: Any) -> Outcome:
         """Run one tool call as a step. As `call_all` with one call."""
@@ -153,6 +238,11 @@ class Turn:
             if self._inside is not None:
                 raise TurnFailed("nested_step", f"tools were called inside {self._inside!r}")
             self._position += len(calls)
+            self._spent.tool_calls += len(calls)
+            if not all(
+                self._is_finished(position) for position in range(first, self._position + 1)
+            ):
+                self._spent.require(self._budget, self._seconds())
             self._inside = "a tool call"
             try:
                 return self._ledger.call_all(first, [(tool, dict(args)) for tool, args in calls])
@@ -161,20 +251,28 @@ class Turn:
         except TurnFailed as failed:
             raise self._writer.fail(failed) from None
 
-    def _call_model(
-        self, position: int, name: str, args_hash: str, call: Callable[[Emit], Any]
-    ) -> Step:
-        self._inside = name
+    def _is_finished(self, position: int) -> bool:
+        recorded = self._begun.get(position)
+        return recorded is not None and recorded.finished
+
+    def _seconds(self) -> float:
+        """How long somebody has owned the turn."""
+        return time.monotonic() - self._began
+
+    def _emit(self, text: str) -> None:
+        """Stream text of the model step that is open."""
         try:
-            status, result = steps.OK, steps.to_json(position, call(self._writer.token))
-        except TurnFailed:
-            raise
-        except Exception as error:  # noqa: BLE001 - an outcome like any other: it is recorded
-            logs.error("step failed", step=position, name=name)
-            status, result = steps.FAILED, json.dumps(type(error).__name__)
-        finally:
-            self._inside = None
-        return Step(position, "model", name, args_hash, status, result)
+            require_time(self._budget, self._seconds())
+        except TurnFailed as failed:
+            raise self._writer.fail(failed) from None
+        self._writer.token(text)
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep; raises LeaseLost, and TurnFailed when the budget's time is over."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._writer.check()
+            time.sleep(min(left, _POLL_SECONDS))
 
     def _record(self, step: Step) -> None:
         def also(batch: WriteBatch, last: int) -> None:
@@ -187,6 +285,7 @@ class Turn:
             batch.create(steps.document(self._turn.key, step.position), fields)
 
         self._writer.commit(finishes_step=True, also=also)
+        self._inside = None
 
 
 def _checked(position: int, name: str, request: Any) -> str:

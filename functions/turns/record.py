@@ -66,6 +66,14 @@ class Record:
     expire_at: datetime
     read_at: datetime
     updated_at: datetime
+    created_at: datetime
+    idle_seconds: float = 0.0
+    """For how long nobody owned the turn, before the present owner."""
+
+    @property
+    def owned_seconds(self) -> float:
+        """For how long, up to `read_at`, somebody owned it."""
+        return (self.read_at - self.created_at).total_seconds() - self.idle_seconds
 
     @property
     def finished(self) -> bool:
@@ -121,12 +129,18 @@ def new_fields(
         "window": WINDOW,
         "agentVersion": agent_version,
         "waitingUntil": None,
+        "idleSeconds": 0.0,
         firestore.EXPIRE_AT: now + timedelta(hours=retention_hours),
     }
 
 
 def from_fields(
-    key: str, fields: Mapping[str, Any], *, read_at: datetime, updated_at: datetime
+    key: str,
+    fields: Mapping[str, Any],
+    *,
+    read_at: datetime,
+    updated_at: datetime,
+    created_at: datetime,
 ) -> Record:
     """Read a turn's document. Raises NewerSchema when this version cannot know what it means."""
     if fields["schema"] > SCHEMA:
@@ -146,6 +160,8 @@ def from_fields(
         expire_at=fields[firestore.EXPIRE_AT],
         read_at=read_at,
         updated_at=updated_at,
+        created_at=created_at,
+        idle_seconds=fields.get("idleSeconds", 0.0),
     )
 
 
@@ -158,4 +174,10 @@ def load(key: str, *, within_seconds: float = firestore.READ_SECONDS) -> Record 
     fields = snapshot.to_dict()
     if fields is None:
         return None
-    return from_fields(key, fields, read_at=snapshot.read_time, updated_at=snapshot.update_time)
+    return from_fields(
+        key,
+        fields,
+        read_at=snapshot.read_time,
+        updated_at=snapshot.update_time,
+        created_at=snapshot.create_time,
+    )

@@ -30,7 +30,7 @@ from functions.turns.program import Agent, Turn
 from functions.turns.record import Record
 from functions.turns.takeover import Taken
 from functions.turns.writer import Writer
-from functions.wire.events import Done, Error, Event
+from functions.wire.events import Error, Event
 
 if TYPE_CHECKING:
     from google.cloud.firestore import DocumentReference, WriteBatch
@@ -211,7 +211,7 @@ class Owner:
             return self._failure("agent_failed", "the agent failed")
         if writer.failure is not None:
             return self._failure(writer.failure.code, writer.failure.message)
-        return Done("stop")
+        return program.conclusion
 
     def _prepare(self, taken: Taken, writer: Writer) -> Turn:
         """The turn as the agent will see it. Raises TurnFailed, Gone, StorageUnavailable."""
@@ -229,9 +229,9 @@ class Owner:
                 f"which version {agent.version!r} cannot continue",
             )
         if taken.begins is None:  # a new turn has no steps: its first token waits for no read
-            return Turn(taken.turn, writer, {})
+            return Turn(taken.turn, writer, {}, agent.budget)
         begun = steps.load_all(taken.turn.key, finished=taken.begins.boundary.steps)
-        return Turn(taken.turn, writer, begun)
+        return Turn(taken.turn, writer, begun, agent.budget)
 
     def _failure(self, code: str, message: str) -> Error:
         # The id of the request that this owner came from finds all of its lines.

@@ -63,7 +63,8 @@ def create(
     lease, at = _take(key, holder, lambda batch: batch.create(record.reference(key), fields))
     if at is None:
         return None
-    return Taken(record.from_fields(key, fields, read_at=at, updated_at=at), lease, begins=None)
+    turn = record.from_fields(key, fields, read_at=at, updated_at=at, created_at=at)
+    return Taken(turn, lease, begins=None)
 
 
 def _no_more(_batch: WriteBatch) -> None:
@@ -84,12 +85,19 @@ def take_over(
         return None
     whole = _is_whole(turn, tail)
     holder = turn.holder.next(settings.lease_seconds)
+    # Nobody wrote the turn since its last owner did: its budget does not pay for that time.
+    idle_seconds = turn.idle_seconds + (turn.read_at - turn.updated_at).total_seconds()
     boundary = Boundary() if tail is None else tail.boundary
     chunk = journal.opening(tail, holder, turn.window, boundary)
 
     def writes(batch: WriteBatch) -> None:
         unchanged = firestore.client().write_option(last_update_time=turn.updated_at)
-        fields = {"lease": holder.to_fields(), "status": record.RUNNING, "waitingUntil": None}
+        fields = {
+            "lease": holder.to_fields(),
+            "status": record.RUNNING,
+            "waitingUntil": None,
+            "idleSeconds": idle_seconds,
+        }
         batch.update(record.reference(turn.key), fields, option=unchanged)
         batch.create(
             journal.document(turn.key, chunk.index), chunk.to_fields(expire_at=turn.expire_at)
@@ -99,7 +107,14 @@ def take_over(
     lease, at = _take(turn.key, holder, writes)
     if at is None:
         return None
-    now = replace(turn, holder=holder, status=record.RUNNING, read_at=at, updated_at=at)
+    now = replace(
+        turn,
+        holder=holder,
+        status=record.RUNNING,
+        read_at=at,
+        updated_at=at,
+        idle_seconds=idle_seconds,
+    )
     return Taken(now, lease, begins=chunk, whole=whole)
 
 

@@ -50,6 +50,14 @@ class _Pending:
     """Whether it is in the feed already, or has to wait for its commit (W1)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the turn's text: after the event `to`, at a UTF-16 `length`."""
+
+    to: int
+    length: int
+
+
 Compose = Callable[[Event], Chunk]
 """Makes the next chunk of one event."""
 
@@ -137,6 +145,22 @@ class Writer:
         """
         for piece in text.pieces(self._joiner.feed(words), TOKEN_CHARS):
             self._show(piece)
+
+    def mark(self) -> Mark:
+        """The place where the next token will stand. Raises as `token` does."""
+        self._flush_held()
+        with self._changed:
+            return Mark(self._next_id - 1, self._length)
+
+    def withdraw(self, mark: Mark) -> None:
+        """Take back the text after `mark`, if there is any: commits a `rewind`, which clients see
+        once that is known. A mark is of this epoch, and of no step before the last finished one.
+
+        Raises as `token` does.
+        """
+        self._flush_held()
+        if self._length != mark.length:
+            self._commit([Rewind(mark.to, mark.length)], _nothing)
 
     def commit(
         self,
