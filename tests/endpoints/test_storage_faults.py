@@ -24,7 +24,7 @@ from tests.support.firestore_proxy import (
 pytestmark = pytest.mark.emulator
 
 EVENTS = touches(r"agent_turns/[^/]+/agent_turn_events/\d+$")
-TURN = touches(r"turns/[^/]+$")
+TURN = touches(r"agent_turns/[^/]+$")
 TEXT_100 = "".join(f"{n} " for n in range(1, 101))
 
 

@@ -412,7 +412,7 @@ def test_a_call_takes_effect_once_whatever_its_commits_are_answered(  # noqa: PL
 
 READS: dict[str, tuple[str, Predicate, int]] = {
     # what a takeover reads: the method, its request, and how many such reads go wrong
-    "the turn": ("BatchGetDocuments", touches(r"turns/[^/]+$"), 2),
+    "the turn": ("BatchGetDocuments", touches(r"agent_turns/[^/]+$"), 2),
     "the first chunk": (
         "BatchGetDocuments",
         touches(r"agent_turns/[^/]+/agent_turn_events/0+$"),

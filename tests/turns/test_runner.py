@@ -93,7 +93,7 @@ def test_a_step_is_not_begun_after_the_lease_is_lost(
             raise
 
     taken = create()
-    faulty_storage.inject("Commit", Answer("UNAVAILABLE"), when=touches(r"turns/[^/]+$"))
+    faulty_storage.inject("Commit", Answer("UNAVAILABLE"), when=touches(r"agent_turns/[^/]+$"))
     owners(run).own(taken)
     assert woke.wait(4)
     assert called == []

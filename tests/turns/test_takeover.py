@@ -26,7 +26,7 @@ from tests.turns.test_append import append, chunk, stored
 pytestmark = pytest.mark.emulator
 
 EXPIRE_AT = datetime(2100, 1, 1, tzinfo=UTC)
-TURN = touches(r"turns/[^/]+$")
+TURN = touches(r"agent_turns/[^/]+$")
 EVENTS = touches(r"agent_turns/[^/]+/agent_turn_events/\d+$")
 
 
