@@ -95,6 +95,7 @@ def function(
         "FIRESTORE_EMULATOR_HOST": storage,
         "GCLOUD_PROJECT": LOCAL_PROJECT,
         "FUNCTIONS_EMULATOR": "true",
+        "REQUIRE_AUTH": "false",
         "THREADS": "40",
         **settings,
     }

@@ -114,11 +114,12 @@ def lines_to_paste(project: Project, turn: str, other: str) -> str:
     functions = project.port("functions")
 
     def curl(function: str, name: str, more: str = "") -> str:
-        fresh = '-H "X-Firebase-AppCheck: $(python3 -m dev.token)"'
-        call = (
-            f"  curl -N {function_url(function, functions)} {fresh} -H 'X-Stream-Turn-Id: {name}'"
+        tokens = (
+            '-H "X-Firebase-AppCheck: $(python3 -m dev.token)"'
+            ' -H "Authorization: Bearer $(python3 -m dev.token --uid me)"'
         )
-        return f"{call} {more}".rstrip()
+        url = function_url(function, functions)
+        return f"  curl -N {url} {tokens} -H 'X-Stream-Turn-Id: {name}' {more}".rstrip()
 
     def body(**fields: object) -> str:
         return f"-H 'Content-Type: application/json' -d '{json.dumps(fields)}'"

@@ -1,7 +1,8 @@
-"""Print a local App Check token: `python3 -m dev.token`.
+"""Print a local token: of App Check by `python3 -m dev.token`, of a user by `--uid NAME`.
 
-The functions accept it only on the emulator, under a `demo-` project, and only once: it is the
-unsigned stand-in, in the manner of the Auth emulator's tokens, of what the App Check SDK fetches.
+The functions accept them only on the emulator, under a `demo-` project. An App Check token is good
+once: it is the unsigned stand-in, in the manner of the Auth emulator's ID tokens, of what the App
+Check SDK fetches. An ID token is one of the Auth emulator's.
 """
 
 from __future__ import annotations
@@ -33,6 +34,21 @@ def claims(project: str, app: str, ttl_seconds: int, now: float) -> dict[str, ob
     }
 
 
+def id_claims(project: str, uid: str, ttl_seconds: int, now: float) -> dict[str, object]:
+    """Return the claims of an ID token, as the Auth emulator gives them to an anonymous user."""
+    return {
+        "iss": f"https://securetoken.google.com/{project}",
+        "aud": project,
+        "sub": uid,
+        "user_id": uid,
+        "auth_time": int(now),
+        "iat": int(now),
+        "exp": int(now) + ttl_seconds,
+        "provider_id": "anonymous",
+        "firebase": {"identities": {}, "sign_in_provider": "anonymous"},
+    }
+
+
 def encode(payload: dict[str, object]) -> str:
     """Encode claims as an unsigned JWT: its third part is empty, so it ends with a dot."""
     return f"{_part({'alg': 'none', 'typ': 'JWT'})}.{_part(payload)}."
@@ -46,15 +62,20 @@ def _part(value: dict[str, object]) -> str:
 def main() -> None:
     """Print one token."""
     parser = argparse.ArgumentParser(
-        prog="python3 -m dev.token", description="Print a local App Check token, good for one call."
+        prog="python3 -m dev.token",
+        description="Print a local App Check token, good for one call, or a user's ID token.",
     )
     parser.add_argument("--project", default=LOCAL_PROJECT, help="its id (default: %(default)s)")
     parser.add_argument("--app", default=APP, help="the app id (default: %(default)s)")
+    parser.add_argument("--uid", help="print the ID token of this user instead")
     parser.add_argument(
         "--ttl", type=int, default=TTL_SECONDS, help="seconds (default: %(default)s)"
     )
     options = parser.parse_args()
-    print(encode(claims(options.project, options.app, options.ttl, time.time())))
+    if options.uid is None:
+        print(encode(claims(options.project, options.app, options.ttl, time.time())))
+    else:
+        print(encode(id_claims(options.project, options.uid, options.ttl, time.time())))
 
 
 if __name__ == "__main__":

@@ -7,5 +7,5 @@ Data flows one way: request → identity → turn → journal → wire.
 - `turns`: the shared module: record, lease, journal, program, runner, follow, stream.
 - `wire`: events as values and their SSE form; pure.
 - `agents`: the agent this package serves; the folder users edit.
-- `settings`, `errors`, `logs`, `firestore`: what all of them stand on.
+- `settings`, `secrets`, `errors`, `logs`, `firestore`: what all of them stand on.
 """

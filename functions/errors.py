@@ -62,6 +62,18 @@ class AppCheckFailed(Rejected):
     status, code = 401, "app_check_failed"
 
 
+class SignInRequired(Rejected):
+    """The call needs a signed-in user, and carries no ID token."""
+
+    status, code = 401, "sign_in_required"
+
+
+class SignInFailed(Rejected):
+    """The ID token is not genuine, expired, revoked, or of another project."""
+
+    status, code = 401, "sign_in_failed"
+
+
 class UnknownTurn(Rejected):
     """No such turn, or not the caller's."""
 
@@ -138,6 +150,12 @@ class StorageUnavailable(Unavailable):
     """Firestore did not answer in time."""
 
     code = "storage_unavailable"
+
+
+class IdentityUnavailable(Unavailable):
+    """Google's keys, or what uses App Check tokens up, did not answer in time."""
+
+    code = "identity_unavailable"
 
 
 class NotConfigured(Unavailable):

@@ -47,6 +47,10 @@ class Settings:
     lease_seconds: float
     retention_hours: float
     response_seconds: float
+    require_auth: bool = True
+    check_revoked: bool = False
+    """Whether each ID token is looked up at Firebase Auth: one more call for each request."""
+    enforce_app_check: bool = True
 
     @property
     def renewal_seconds(self) -> float:
@@ -95,6 +99,13 @@ class Settings:
             except ValueError:
                 raise ValueError(f"{name} must be a number, not {text!r}") from None
 
+        def choice(name: str, default: str, other: str) -> bool:
+            """Whether the variable says its default."""
+            text = environ.get(name, "") or default
+            if text not in {default, other}:
+                raise ValueError(f"{name} must be {default} or {other}, not {text!r}")
+            return text == default
+
         return cls(
             project=_project(environ),
             threads=_threads(environ),
@@ -104,6 +115,9 @@ class Settings:
             lease_seconds=number("LEASE_SECONDS", 9),
             retention_hours=number("RETENTION_HOURS", 24),
             response_seconds=number("RESPONSE_SECONDS", 3600),
+            require_auth=choice("REQUIRE_AUTH", "true", "false"),
+            check_revoked=not choice("CHECK_REVOKED", "false", "true"),
+            enforce_app_check=choice("APP_CHECK", "enforce", "monitor"),
         )
 
 

@@ -30,6 +30,7 @@ def test_the_lines_to_paste_name_one_turn_and_a_fresh_token_each() -> None:
     for turn, calls in (("a-turn", (start, resume, cancel)), ("another", (ask, decide))):
         for line in calls:
             assert "$(python3 -m dev.token)" in line
+            assert "Bearer $(python3 -m dev.token --uid me)" in line
             assert f"'X-Stream-Turn-Id: {turn}'" in line
     assert "/start_turn " in start
     assert "query=20" in start

@@ -45,6 +45,15 @@ def test_project_app_and_lifetime_can_be_chosen() -> None:
     assert claims["exp"] == claims["iat"] - 5
 
 
+def test_a_user_has_an_id_token_as_the_auth_emulator_gives_it() -> None:
+    header, payload, signature = run("--uid", "ada")
+    assert (decode(header)["alg"], signature) == ("none", "")
+    claims = decode(payload)
+    assert claims["iss"] == "https://securetoken.google.com/demo-agent-turns"
+    assert (claims["aud"], claims["sub"]) == ("demo-agent-turns", "ada")
+    assert claims["exp"] == claims["iat"] + 300
+
+
 def test_each_token_is_another_one() -> None:
     made = [token.claims("demo-x", "app", 60, 1.5) for _ in range(2)]
     assert made[0]["jti"] != made[1]["jti"]

@@ -13,14 +13,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "functions"
 
-BASE = {"settings", "errors", "logs", "firestore"}
+BASE = {"settings", "secrets", "errors", "logs", "firestore"}
 MAY_IMPORT = {
     "endpoints": {"endpoints", "identity", "turns", "wire"} | BASE,
     "identity": {"identity"} | BASE,
     "turns": {"turns", "wire"} | BASE,
     "wire": {"wire"},
-    "agents": {"agents", "firestore", "turns.program", "turns.tools"},
+    "agents": {"agents", "firestore", "secrets", "turns.program", "turns.tools"},
     "settings": set(),
+    "secrets": {"errors", "logs"},
     "errors": set(),
     "logs": set(),
     "firestore": {"errors", "logs", "settings"},

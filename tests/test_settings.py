@@ -42,6 +42,10 @@ def test_defaults_fit_together() -> None:
         ("ALLOWED_ORIGINS", "*"),
         ("RESPONSE_SECONDS", "7200"),
         ("RESPONSE_SECONDS", "x"),
+        ("REQUIRE_AUTH", "no"),
+        ("REQUIRE_AUTH", "True"),
+        ("CHECK_REVOKED", "1"),
+        ("APP_CHECK", "off"),
     ],
 )
 def test_a_value_that_breaks_a_promise_is_refused_by_name(variable: str, value: str) -> None:
@@ -54,6 +58,23 @@ def test_a_flush_longer_than_a_renewal_is_refused() -> None:
     """Both are allowed alone."""
     with pytest.raises(ValueError, match="FLUSH_SECONDS"):
         Settings.from_environ({"FLUSH_SECONDS": "1", "LEASE_SECONDS": "2"})
+
+
+def test_the_strict_way_is_the_default() -> None:
+    """App Check refuses, sign-in is required; what costs a call for each request is not asked."""
+    strict = Settings.from_environ({})
+    assert (strict.enforce_app_check, strict.require_auth, strict.check_revoked) == (
+        True,
+        True,
+        False,
+    )
+    loose = {"APP_CHECK": "monitor", "REQUIRE_AUTH": "false", "CHECK_REVOKED": "true"}
+    eased = Settings.from_environ(loose)
+    assert (eased.enforce_app_check, eased.require_auth, eased.check_revoked) == (
+        False,
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize(

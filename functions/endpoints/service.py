@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from functions.endpoints.slots import Slots
+from functions.identity import app_check
 from functions.settings import Settings, settings
 from functions.turns.program import Agent
 from functions.turns.runner import Owners
@@ -14,6 +15,7 @@ class Service:
     """Composed once by `main`. Making one does no work: no client, no thread, no agent."""
 
     def __init__(self, agent: Callable[[], Agent], checked: Settings | None = None) -> None:
+        app_check.require_sdk()
         self.settings = checked or settings()
         self.slots = Slots(self.settings.stream_cap)
         self.owners = Owners(agent, self.settings)

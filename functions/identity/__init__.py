@@ -1,5 +1,8 @@
-"""Who is calling: the genuine app, and on whose behalf.
+"""Who is calling: the genuine app (App Check), and on whose behalf (Firebase Auth).
 
-So far only the local stand-in for App Check exists. Outside the Emulator Suite every function
-refuses to serve.
+- `caller`: the gate of every function, and who owns a turn.
+- `app_check`, `auth`: the tokens, as verified in production.
+- `sdk`: the Firebase Admin SDK under our bounds; imported at the first request.
+- `local_app_check`: the stand-in for App Check on the Emulator Suite, and where that is.
+- `tokens`: the form of a JWT, read without trusting it.
 """

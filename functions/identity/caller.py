@@ -3,38 +3,80 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from functions.errors import NotConfigured
-from functions.identity import local_app_check
+from functions import logs
+from functions.errors import Answered, NotConfigured, SignInRequired
+from functions.identity import app_check, auth, local_app_check
 from functions.settings import Settings
 
 if TYPE_CHECKING:
     from werkzeug.datastructures import Headers
 
+UNVERIFIED = "unverified"
+"""The app of every caller under `APP_CHECK=monitor`: a turn must not change its owner when one
+attempt has a good token and the next has none.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A genuine app."""
+    """A genuine app, and the user who is signed in with it, if there is one."""
 
     app_id: str
+    uid: str | None = None
 
     def owner_of(self, turn_id: str) -> str:
-        """Who owns a turn the caller names: the app and whoever knows the unguessable turn id."""
+        """Who owns a turn the caller names: the user; without one, the app and whoever knows the
+        unguessable turn id.
+        """
+        if self.uid is not None:
+            return f"uid:{self.uid}"
         return f"app:{self.app_id}:{turn_id}"
+
+    def require_uid(self) -> str:
+        """The user's id, for what only a user can have. Raises SignInRequired."""
+        if self.uid is None:
+            raise SignInRequired("this needs a signed-in user: send Authorization: Bearer")
+        return self.uid
 
 
 def identify(headers: Headers, settings: Settings) -> Caller:
     """The caller, whose App Check token is used up by this call.
 
-    Raises AppCheckFailed, StorageUnavailable, or NotConfigured outside the Emulator Suite.
+    What costs nothing is checked first, and the App Check token last: no refused call uses one up.
+
+    Raises AppCheckFailed, SignInRequired, SignInFailed, IdentityUnavailable, StorageUnavailable,
+    NotConfigured.
     """
-    if not local_app_check.available(os.environ, settings.project):
-        raise NotConfigured("this version serves on the Firebase Emulator Suite only")
-    token = local_app_check.parse(
-        headers.get("X-Firebase-AppCheck", ""), project=settings.project, now=datetime.now(UTC)
-    )
-    local_app_check.consume(token)
-    return Caller(token.app_id)
+    local = local_app_check.available(os.environ, settings.project)
+    if not settings.project:
+        raise NotConfigured("the deployment does not say which project it is")
+    auth.require_no_unsigned_tokens(os.environ, local=local)
+    token, bearer = headers.get("X-Firebase-AppCheck", ""), headers.get("Authorization", "")
+    if settings.enforce_app_check:
+        use_up = _app(token, settings, local=local)
+        uid = auth.uid(bearer, settings)
+        return Caller(use_up(), uid)
+    uid = auth.uid(bearer, settings)
+    try:
+        _app(token, settings, local=local)()
+    except Answered as failed:
+        logs.warning("App Check would refuse", code=failed.code, reason=failed.message)
+    return Caller(UNVERIFIED, uid)
+
+
+def _app(token: str, settings: Settings, *, local: bool) -> Callable[[], str]:
+    """What uses a token up and tells the app's id, once its form was found right.
+
+    Raises AppCheckFailed.
+    """
+    if local:
+        parsed = local_app_check.parse(token, project=settings.project, now=datetime.now(UTC))
+        return partial(local_app_check.consume, parsed)
+    app_check.require_form(token)
+    return partial(app_check.use_up, token, settings.project)

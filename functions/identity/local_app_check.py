@@ -6,23 +6,17 @@ It exists only where nothing real can be reached: `available` says where that is
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from functions import firestore
 from functions.errors import AppCheckFailed
+from functions.identity import tokens
 
 ISSUER = "https://firebaseappcheck.googleapis.com/"
-MAX_TOKEN_CHARS = 4096
-SKEW_SECONDS = 60
-"""Clocks of a client and of this machine may differ by so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,36 +45,34 @@ def parse(token: str, *, project: str, now: datetime) -> LocalToken:
     """Check a token's form and claims. Raises AppCheckFailed, which says what is wrong."""
     if not token:
         raise AppCheckFailed("X-Firebase-AppCheck is missing")
-    parts = token.split(".")
-    if len(token) > MAX_TOKEN_CHARS or len(parts) != 3 or parts[2]:
+    unverified = tokens.read(token)
+    if unverified is None or unverified.signed or unverified.header.get("alg") != "none":
         raise AppCheckFailed("the App Check token is not one of the local stand-in")
-    header, claims = _json(parts[0]), _json(parts[1])
-    if header.get("alg") != "none":
-        raise AppCheckFailed("the App Check token is not one of the local stand-in")
+    claims = unverified.claims
     if claims.get("aud") != [f"projects/{project}"]:
         raise AppCheckFailed("the App Check token is for another project")
     if not str(claims.get("iss", "")).startswith(ISSUER):
         raise AppCheckFailed("the App Check token has another issuer")
-    app_id, token_id, expires = _name(claims, "sub"), _name(claims, "jti"), claims.get("exp")
-    if isinstance(expires, bool) or not isinstance(expires, int) or not 0 < expires < 2**33:
-        raise AppCheckFailed("the App Check token lacks `exp`")
-    expires_at = datetime.fromtimestamp(expires, UTC)
-    if now > expires_at + timedelta(seconds=SKEW_SECONDS):
-        raise AppCheckFailed("the App Check token is expired")
-    return LocalToken(app_id, token_id, expires_at)
+    problem = tokens.time_problem(claims, now.timestamp())
+    if problem is not None:
+        raise AppCheckFailed(f"the App Check token {problem}")
+    app_id, token_id = tokens.name(claims, "sub"), tokens.name(claims, "jti")
+    if app_id is None or token_id is None:
+        raise AppCheckFailed("the App Check token lacks a proper `sub` or `jti`")
+    return LocalToken(app_id, token_id, datetime.fromtimestamp(claims["exp"], UTC))
 
 
-def consume(token: LocalToken) -> None:
-    """Use the token up, for all processes.
+def consume(token: LocalToken) -> str:
+    """Use the token up, for all processes; the app's id.
 
     Raises AppCheckFailed when somebody did before, StorageUnavailable.
     """
-    name = hashlib.sha256(token.token_id.encode("utf-8", "surrogatepass")).hexdigest()
+    name = hashlib.sha256(token.token_id.encode()).hexdigest()
     document = firestore.client().collection(firestore.APP_CHECK_TOKENS).document(name)
     nonce = secrets.token_hex(8)
     fields = {
         "nonce": nonce,
-        firestore.EXPIRE_AT: token.expires_at + timedelta(seconds=SKEW_SECONDS),
+        firestore.EXPIRE_AT: token.expires_at + timedelta(seconds=tokens.SKEW_SECONDS),
     }
 
     def since(within_seconds: float) -> datetime | None:
@@ -98,22 +90,4 @@ def consume(token: LocalToken) -> None:
     )
     if used_at is None:
         raise AppCheckFailed("the App Check token was already used")
-
-
-def _name(claims: Mapping[str, Any], claim: str) -> str:
-    """A claim that names something. Raises AppCheckFailed."""
-    value = claims.get(claim)
-    if not isinstance(value, str) or not 0 < len(value) <= 256 or not value.isascii():
-        raise AppCheckFailed(f"the App Check token lacks a proper `{claim}`")
-    return value
-
-
-def _json(part: str) -> Mapping[str, Any]:
-    """A JWT's base64url part as a JSON object. Raises AppCheckFailed."""
-    try:
-        value = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (binascii.Error, ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise AppCheckFailed("the App Check token is malformed")
-    return value
+    return token.app_id

@@ -54,10 +54,12 @@ class Owners:
     def agent(self) -> Agent:
         """The agent, imported at first use: a plain replay never pays for it.
 
-        Raises NotConfigured when it cannot be loaded.
+        Raises NotConfigured when it cannot be loaded, or a secret it needs is missing.
         """
         try:
             return self._agent()
+        except NotConfigured:
+            raise
         except Exception:  # noqa: BLE001 - a typo in somebody's agent is no bug of ours
             logs.error("the agent cannot be loaded")
             raise NotConfigured("the agent of this deployment cannot be loaded") from None

@@ -43,8 +43,8 @@ def stack(firestore_emulator: str) -> Iterator[Suite]:
 def call(
     stack: Suite, function: str, turn_id: str, cursor: int | None = None, body: bytes | None = None
 ) -> RawStream:
-    """One attempt of a page: its origin, a fresh token."""
-    given = headers(turn_id, cursor, Origin=stack.hosting)
+    """One attempt of a page: its origin, its user, a fresh App Check token."""
+    given = headers(turn_id, cursor, uid="a-reader", Origin=stack.hosting)
     if body is not None:
         given["Content-Type"] = "application/json"
     method = "GET" if body is None else "POST"

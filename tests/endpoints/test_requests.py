@@ -244,25 +244,6 @@ def test_preflight_allows_our_headers_to_our_origins_only(starter: FunctionServe
             assert not [name for name in stream.headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {"FUNCTIONS_EMULATOR": "false"},
-        {"GCLOUD_PROJECT": "real-project"},
-        {"K_SERVICE": "start-turn"},
-        {"K_SERVICE": "start-turn", "K_REVISION": "start-turn-00001-abc"},
-        {"K_SERVICE": "x", "K_REVISION": "1", "K_CONFIGURATION": "x"},
-    ],
-)
-def test_outside_the_emulator_every_function_refuses(
-    module_serve: Serve, environ: dict[str, str]
-) -> None:
-    """The stand-in for App Check cannot let anybody into a deployment."""
-    server = module_serve("resume_turn", **environ)
-    with resume(server, TURN_ID) as stream:
-        assert (stream.status, error_of(stream)["code"]) == (503, "not_configured")
-
-
 def test_a_chunked_body_without_a_length_is_read_and_bounded(starter: FunctionServer) -> None:
     """20 KB answered within a second; too much is 413 all the same."""
     for size, status in ((20_000, 200), (300_000, 413)):

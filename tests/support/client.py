@@ -21,14 +21,23 @@ def app_check(app: str = token.APP, *, project: str = LOCAL_PROJECT, ttl: int = 
     return token.encode(token.claims(project, app, ttl, time.time()))
 
 
+def id_token(uid: str, *, project: str = LOCAL_PROJECT, ttl: int = 3600) -> str:
+    """An ID token of the Auth emulator's."""
+    return token.encode(token.id_claims(project, uid, ttl, time.time()))
+
+
 def new_turn_id() -> str:
     """What a client chooses: a UUID."""
     return str(uuid.uuid4())
 
 
-def headers(turn_id: str, cursor: int | None = None, **more: str) -> dict[str, str]:
-    """The headers of one attempt."""
+def headers(
+    turn_id: str, cursor: int | None = None, *, uid: str | None = None, **more: str
+) -> dict[str, str]:
+    """The headers of one attempt, of a signed-in user if one is named."""
     given = {"X-Firebase-AppCheck": app_check(), "X-Stream-Turn-Id": turn_id}
+    if uid is not None:
+        given["Authorization"] = f"Bearer {id_token(uid)}"
     if cursor is not None:
         given["Last-Event-ID"] = str(cursor)
     return {**given, **{name.replace("_", "-"): value for name, value in more.items()}}

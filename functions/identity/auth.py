@@ -1,0 +1,43 @@
+"""Firebase Auth: on whose behalf a call is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from functions.errors import NotConfigured, SignInFailed, SignInRequired
+from functions.identity import tokens
+from functions.settings import Settings
+
+EMULATOR = "FIREBASE_AUTH_EMULATOR_HOST"
+"""Where it is set, the Admin SDK takes ID tokens without a signature."""
+
+
+def require_no_unsigned_tokens(environ: Mapping[str, str], *, local: bool) -> None:
+    """Refuse to serve where anybody could sign in as anybody. Raises NotConfigured."""
+    if environ.get(EMULATOR) and not local:
+        raise NotConfigured(f"{EMULATOR} is set outside the Emulator Suite of a demo- project")
+
+
+def uid(header: str, settings: Settings) -> str | None:
+    """The user of `Authorization: Bearer …`; None when there is none and none is required.
+
+    Raises SignInRequired, SignInFailed, IdentityUnavailable, NotConfigured.
+    """
+    if not header:
+        if settings.require_auth:
+            raise SignInRequired("Authorization: Bearer must carry a Firebase ID token")
+        return None
+    scheme, _, token = header.partition(" ")
+    unverified = tokens.read(token.strip()) if scheme.lower() == "bearer" else None
+    if unverified is None:
+        raise SignInFailed("Authorization must be Bearer and a Firebase ID token")
+    problem = tokens.time_problem(unverified.claims, time.time())
+    if problem is not None:
+        raise SignInFailed(f"the ID token {problem}")
+    from functions.identity import sdk
+
+    name = sdk.uid(token.strip(), settings)
+    if not tokens.is_unicode(name):
+        raise SignInFailed("the ID token names its user by what is no Unicode")
+    return name

@@ -1,0 +1,139 @@
+"""On the Emulator Suite: unsigned tokens, and the guard that keeps them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from dev import token
+from functions.errors import SignInRequired
+from functions.identity.caller import Caller
+from tests.conftest import PROJECT, Serve
+from tests.support.client import error_of, headers, id_token, new_turn_id
+from tests.support.server import FunctionServer
+from tests.support.sse import RawStream
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture(scope="module")
+def module_serve(firestore_emulator: str) -> Iterator[Serve]:
+    """One process of each kind for all of these tests."""
+    with ExitStack() as stack:
+
+        def start_one(target: str, **environ: str) -> FunctionServer:
+            server = FunctionServer(target, firestore_emulator, PROJECT, environ)
+            return stack.enter_context(server)
+
+        yield start_one
+
+
+@pytest.fixture(scope="module")
+def strict(module_serve: Serve) -> FunctionServer:
+    """`resume_turn` as deployed by default: a user must be signed in."""
+    return module_serve("resume_turn", REQUIRE_AUTH="true")
+
+
+@pytest.fixture(scope="module")
+def loose(module_serve: Serve) -> FunctionServer:
+    """`resume_turn` with REQUIRE_AUTH=false."""
+    return module_serve("resume_turn", REQUIRE_AUTH="false")
+
+
+def answer(server: FunctionServer, authorization: str | None) -> tuple[int, str]:
+    """The status and code of a resume of a turn that nobody has."""
+    given = headers(new_turn_id())
+    if authorization is not None:
+        given["Authorization"] = authorization
+    with RawStream(server.url, "GET", given) as stream:
+        return stream.status, str(error_of(stream)["code"])
+
+
+UNKNOWN, FAILED, REQUIRED = (
+    (404, "unknown_turn"),
+    (401, "sign_in_failed"),
+    (401, "sign_in_required"),
+)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "expected"),
+    [
+        (f"Bearer {id_token('ada')}", UNKNOWN),
+        (f"bearer  {id_token('ada')}", UNKNOWN),
+        (f"Bearer {id_token('ada', ttl=-30)}", UNKNOWN),
+        (f"Bearer {id_token('ünï')}", UNKNOWN),
+        (f"Bearer {id_token('ada', ttl=-90)}", FAILED),
+        (f"Bearer {id_token('ada', project='demo-other')}", FAILED),
+        (f"Bearer {id_token('')}", FAILED),
+        (f"Bearer {id_token('x' * 129)}", FAILED),
+        (f"Bearer {id_token(chr(0xD800))}", FAILED),
+        ("Bearer", FAILED),
+        ("Bearer garbage", FAILED),
+        ("Bearer a.b.c", FAILED),
+        ("Bearer e30.e30.", FAILED),
+        ("Bearer W10.W10.", FAILED),
+        (f"Bearer {'x' * 6000}", FAILED),
+        (f"Bearer {token.encode({'sub': 'ada'})}", FAILED),
+        (f"Bearer {token.encode({'aud': [], 'exp': 'x'})}", FAILED),
+        ("Basic YWRhOnB3", FAILED),
+        (f"Token {id_token('ada')}", FAILED),
+        (id_token("ada"), FAILED),
+    ],
+)
+def test_what_is_sent_is_verified_whether_required_or_not(
+    strict: FunctionServer, loose: FunctionServer, authorization: str, expected: tuple[int, str]
+) -> None:
+    """A bad ID token never passes for none, and never is a 500."""
+    assert answer(strict, authorization) == expected
+    assert answer(loose, authorization) == expected
+
+
+def test_no_id_token_is_refused_where_one_is_required(
+    strict: FunctionServer, loose: FunctionServer
+) -> None:
+    """And nowhere else; an empty header is none."""
+    for missing in (None, ""):
+        assert answer(strict, missing) == REQUIRED
+        assert answer(loose, missing) == UNKNOWN
+
+
+def test_a_refused_sign_in_uses_no_app_check_token_up(strict: FunctionServer) -> None:
+    """The client refreshes its ID token, and tries again with the same App Check token."""
+    given = headers(new_turn_id(), Authorization=f"Bearer {id_token('ada', ttl=-90)}")
+    with RawStream(strict.url, "GET", given) as stream:
+        assert (stream.status, error_of(stream)["code"]) == FAILED
+    given["Authorization"] = f"Bearer {id_token('ada')}"
+    with RawStream(strict.url, "GET", given) as stream:
+        assert (stream.status, error_of(stream)["code"]) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"FUNCTIONS_EMULATOR": "false"},
+        {"GCLOUD_PROJECT": "real-project"},
+        {"K_SERVICE": "start-turn"},
+        {"K_SERVICE": "start-turn", "K_REVISION": "start-turn-00001-abc"},
+        {"K_SERVICE": "x", "K_REVISION": "1", "K_CONFIGURATION": "x"},
+    ],
+)
+def test_no_unsigned_token_passes_outside_the_emulator(
+    module_serve: Serve, environ: dict[str, str]
+) -> None:
+    """Neither the stand-in's nor, where FIREBASE_AUTH_EMULATOR_HOST is set by mistake, a user's."""
+    without = {**environ, "FIREBASE_AUTH_EMULATOR_HOST": ""}
+    ada = f"Bearer {id_token('ada')}"
+    assert answer(module_serve("resume_turn", **without), ada) == (401, "app_check_failed")
+    assert answer(module_serve("resume_turn", **environ), ada) == (503, "not_configured")
+
+
+def test_a_users_turns_belong_to_the_user_from_every_app() -> None:
+    """Without a user they belong to the app and whoever knows the turn id; the kinds never meet."""
+    assert Caller("web", "ada").owner_of("t1") == Caller("ios", "ada").owner_of("t2") == "uid:ada"
+    assert Caller("web").owner_of("t1") == "app:web:t1"
+    assert Caller("web", "ada").require_uid() == "ada"
+    with pytest.raises(SignInRequired):
+        Caller("web").require_uid()
