@@ -8,7 +8,8 @@ client has given up. (That is the late commit.)
 
     with FirestoreProxy(upstream=firestore_emulator) as proxy:
         client = ...  # FIRESTORE_EMULATOR_HOST=proxy.address, in this process or in another
-        proxy.inject("Commit", DropAnswer("UNAVAILABLE"), when=touches(r"agent_turns/[^/]+"), times=1)
+        turn = touches(r"agent_turns/[^/]+")
+        proxy.inject("Commit", DropAnswer("UNAVAILABLE"), when=turn, times=1)
 """
 
 from __future__ import annotations
