@@ -1,4 +1,4 @@
-"""Node.js, and the firebase-tools that is pinned in `dev/firebase-tools` and runs on it."""
+"""Node.js, the packages of its folders, and the pinned firebase-tools that runs on it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,44 @@ import hashlib
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 from dev import progress
-from dev.project import FIREBASE_TOOLS, ProblemError
+from dev.project import FIREBASE_TOOLS, ROOT, ProblemError
 
 OLDEST_MAJOR = 20
 
 PACKAGE = FIREBASE_TOOLS / "node_modules" / "firebase-tools"
-_STAMP = FIREBASE_TOOLS / "node_modules" / ".agent-turns-installed"
+
+SDK = ROOT / "tests" / "e2e" / "sdk"
+
+FOLDERS = (
+    (FIREBASE_TOOLS, "firebase-tools"),
+    (SDK, "the Firebase JS SDK, for tests"),
+)
+"""Each has a `package.json` and a lock file of its own, and what it is for. None is at the root:
+firebase-tools refuses a project with one there."""
 
 
-def ensure_firebase_tools() -> None:
-    """Install the pinned firebase-tools; quick when it is there.
+def ensure_all() -> None:
+    """Install what every folder's lock file names; quick when it is there.
+
+    Raises:
+        ProblemError: Node.js or npm is missing or too old, or an installation failed.
+    """
+    for folder, what in FOLDERS:
+        ensure_packages(folder, what)
+
+
+def ensure_packages(folder: Path, what: str) -> None:
+    """Install what a folder's lock file names; quick when that is there.
 
     Raises:
         ProblemError: Node.js or npm is missing or too old, or the installation failed.
     """
-    wanted = hashlib.sha256((FIREBASE_TOOLS / "package-lock.json").read_bytes()).hexdigest()
-    if _STAMP.exists() and _STAMP.read_text("utf-8") == wanted:
+    stamp = folder / "node_modules" / ".agent-turns-installed"
+    wanted = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text("utf-8") == wanted:
         return
     locate()
     npm = shutil.which("npm")
@@ -32,13 +52,13 @@ def ensure_firebase_tools() -> None:
             "npm was not found. It comes with Node.js: install that from https://nodejs.org."
         )
     progress.run(
-        "Installing firebase-tools",
+        f"Installing {what}",
         [npm, "ci"],
-        cwd=FIREBASE_TOOLS,
-        on_failure="npm could not install firebase-tools (its words are above). Check the"
-        " connection to the npm registry, then run the same command again.",
+        cwd=folder,
+        on_failure=f"npm could not install {what} (its words are above). Check the connection to"
+        " the npm registry, then run the same command again.",
     )
-    _STAMP.write_text(wanted, "utf-8")
+    stamp.write_text(wanted, "utf-8")
 
 
 def locate() -> str:

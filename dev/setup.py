@@ -14,7 +14,7 @@ from dev.project import DEV, read
 
 
 def ensure() -> None:
-    """Make `venv` and install firebase-tools if they are not as pinned; one process at a time.
+    """Make `venv` and install the Node packages if they are not as pinned; one process at a time.
 
     Raises:
         ProblemError: something is missing on the machine, or an installation failed.
@@ -23,7 +23,7 @@ def ensure() -> None:
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         python.ensure_venv(read().python_version)
-        node.ensure_firebase_tools()
+        node.ensure_all()
     finally:
         os.close(folder)
 
