@@ -146,6 +146,13 @@ class AtCapacity(Unavailable):
     code = "at_capacity"
 
 
+class Draining(Unavailable):
+    """This container is about to end; another one takes the same request."""
+
+    code = "draining"
+    retry_after_seconds = 1
+
+
 class StorageUnavailable(Unavailable):
     """Firestore did not answer in time."""
 

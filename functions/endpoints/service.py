@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from functions import logs
+from functions.endpoints.shutdown import DRAIN_SECONDS, Shutdown
 from functions.endpoints.slots import Slots
 from functions.identity import app_check
 from functions.settings import Settings, settings
@@ -19,3 +21,15 @@ class Service:
         self.settings = checked or settings()
         self.slots = Slots(self.settings.stream_cap)
         self.owners = Owners(agent, self.settings)
+        self._shutdown = Shutdown(self._drain)
+
+    def watch(self) -> None:
+        """Be ready for the container's end; called by every request for a stream."""
+        self._shutdown.watch()
+
+    def _drain(self) -> None:
+        """No new streams; turns released; open streams end by themselves after that."""
+        logs.info("draining")
+        self.slots.close()
+        self.owners.drain(within_seconds=DRAIN_SECONDS)
+        logs.info("drained")

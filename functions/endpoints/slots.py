@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from functions.errors import AtCapacity
+from functions.errors import AtCapacity, Draining
 
 
 class Slots:
@@ -14,14 +14,17 @@ class Slots:
     def __init__(self, cap: int) -> None:
         self._cap = cap
         self._open = 0
+        self._closed = False
         self._lock = threading.Lock()
 
     def take(self) -> Callable[[], None]:
         """Take a slot; the returned function gives it back, once however often it is called.
 
-        Raises AtCapacity when none is free.
+        Raises AtCapacity when none is free, Draining once they are closed.
         """
         with self._lock:
+            if self._closed:
+                raise Draining("this container is about to end; another one serves you")
             if self._open >= self._cap:
                 raise AtCapacity("this container has as many open streams as it may")
             self._open += 1
@@ -34,3 +37,8 @@ class Slots:
                     self._open -= 1
 
         return release
+
+    def close(self) -> None:
+        """Give no more of them away."""
+        with self._lock:
+            self._closed = True

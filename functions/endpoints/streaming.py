@@ -31,8 +31,9 @@ def respond(
     token is used up. The slot comes first: reading a body may take long, and must not take more
     threads than streams may. It is given back when the response closes.
 
-    Raises AtCapacity, and what `read`, `identify` and admitting raise.
+    Raises AtCapacity, Draining, and what `read`, `identify` and admitting raise.
     """
+    service.watch()
     release = service.slots.take()
     try:
         turn_id = requests.turn_id(request)

@@ -35,10 +35,12 @@ def decide(
 
     A step that is decided, expired or finished is left as it is: the caller just attaches. Raises
     UnknownTurn, UnknownStep, TurnBusy while the step waits and the turn runs another one, and as
-    `admission.resume` does.
+    `admission.resume` does (NewerSchema, …).
     """
     key = record.turn_key(owner, turn_id)
     logs.bind(turn=key)
+    if record.load(key) is None:  # before its steps: a newer schema may have changed those
+        raise UnknownTurn("there is no such turn")
     until = time.monotonic() + firestore.READ_SECONDS
     pauses = firestore.backoff()
     while _waits(key, position):
@@ -54,8 +56,6 @@ def _waits(key: str, position: int) -> bool:
     """Whether the step can still be decided. Raises UnknownStep, StorageUnavailable."""
     step = steps.load(key, position)
     if step is None:
-        if record.load(key) is None:
-            raise UnknownTurn("there is no such turn")
         raise UnknownStep(f"the turn has no step {position}")
     return step.status == steps.WAITING and step.decision is None
 

@@ -22,7 +22,8 @@ class State(enum.Enum):
     BEHIND = "behind"
     """The reader is further behind than what is kept: read the journal."""
     ENDED = "ended"
-    """The owner is done with the turn and everything was read: it ended, or waits for a person."""
+    """The owner is done with the turn and everything was read: it ended, waits for a person, or was
+    released."""
     LOST = "lost"
     """The lease is lost: follow whoever owns the turn now."""
 

@@ -6,6 +6,9 @@
   confirmed. That instant is before the one at which L1 lets anybody else in.
 - L3: losing the lease is sticky. An owner that lost it never writes again in that epoch, not even
   when nobody else took it.
+- L4: an owner that is told to stop gives the lease back: its last append stores it with 0 seconds,
+  so that L1 lets others in after the margin. It stops renewing before it sends that, and begins
+  nothing from then on.
 
 The lease alone protects nothing; the journal's next position is the fence (J2). The lease only
 keeps two owners from working at the same time.
@@ -51,6 +54,10 @@ class Holder:
     def next(self, seconds: float) -> Holder:
         """The lease of whoever takes over from this one."""
         return Holder(secrets.token_hex(8), self.epoch + 1, seconds)
+
+    def released(self) -> Holder:
+        """The same lease, given back (L4)."""
+        return replace(self, seconds=0.0)
 
     def lapsed(self, read_at: datetime, updated_at: datetime) -> bool:
         """Whether it may be taken (L1). At the boundary instant itself it may not."""

@@ -144,6 +144,10 @@ class Ledger:
         """Commit the starts, check the lease, call the tools, record what comes of them."""
         if not planned:
             return {}
+        with self._writer.calling():
+            return self._call_tools(planned)
+
+    def _call_tools(self, planned: list[_Planned]) -> dict[int, Outcome]:
         started = [
             replace(
                 one,

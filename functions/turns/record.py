@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from google.cloud.firestore import DocumentReference
 
 SCHEMA = 1
-"""Documents of a higher schema are left alone: a newer version of this package wrote them."""
+"""Documents of a higher schema are left alone: a newer version of this package wrote them (R2).
+
+It goes up only when an older version must keep its hands off. Otherwise a field that is added is
+read with a default that says what its absence meant: turns in flight outlive a deploy.
+"""
 
 RUNNING, WAITING = "running", "waiting"
 DONE, ERROR, CANCELLED = "done", "error", "cancelled"

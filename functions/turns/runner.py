@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from functions import logs
 from functions.errors import (
     AtCapacity,
+    Draining,
     Gone,
     LeaseLost,
     NotConfigured,
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 20
 """Owners that may come and go without a newly finished step. Then the turn ends with an error: an
 agent that kills its container would be run again for ever."""
+DRAIN_POLL_SECONDS = 0.02
+TOOLS_SECONDS = 5.0
+"""A container that is about to end waits so long for what its tools return; the platform gives it
+10 s for everything."""
 
 
 class Owners:
@@ -49,6 +55,8 @@ class Owners:
         self._settings = settings
         self._owners: dict[str, Owner] = {}
         self._lock = threading.Lock()
+        self._stops_at: float | None = None
+        """The monotonic instant at which this container must have stopped, once it drains."""
 
     @property
     def agent(self) -> Agent:
@@ -70,10 +78,13 @@ class Owners:
         return None if owner is None or owner.over else owner.writer
 
     def require_room(self) -> None:
-        """Raise AtCapacity when this container owns as many turns as it may.
+        """Raise AtCapacity when this container owns as many turns as it may, Draining when it is
+        about to end.
 
         Turns whose clients left do not hold a stream, but they do hold threads.
         """
+        if self._stops_at is not None:
+            raise Draining("this container is about to end; another one serves you")
         if len(self._owners) >= 2 * self._settings.stream_cap:
             raise AtCapacity("this container runs as many turns as it may")
 
@@ -97,6 +108,35 @@ class Owners:
             owner = Owner(self, turn, self._settings)
             self._start(turn.key, owner, lambda: owner.take_over(turn))
 
+    def drain(self, *, within_seconds: float) -> None:
+        """Release every turn that is owned here, and take no other: the container is about to end.
+
+        Returns when that is done, or after `within_seconds`. What is not released by then lapses.
+        """
+        with self._lock:
+            self._stops_at = until = time.monotonic() + within_seconds
+        releases: dict[Owner, threading.Thread] = {}
+        while time.monotonic() < until:
+            with self._lock:
+                there = {owner for owner in self._owners.values() if not owner.gone}
+            # An owner may be through with its agent, and forgotten, before its release is.
+            if not there and not any(thread.is_alive() for thread in releases.values()):
+                return
+            for owner in there - releases.keys():
+                if owner.writer is not None:  # else it is about to take the turn over
+                    thread = threading.Thread(target=owner.release, name="release", daemon=True)
+                    releases[owner] = thread
+                    thread.start()
+            time.sleep(DRAIN_POLL_SECONDS)
+        logs.warning("some turns were not released in time")
+
+    def must_leave(self, key: str) -> bool:
+        """Whether a stream of the turn must end, since this container does: once the turn is not
+        owned here any more, or the time is over.
+        """
+        until = self._stops_at
+        return until is not None and (self.writer(key) is None or time.monotonic() >= until)
+
     def _start(self, key: str, owner: Owner, work: Callable[[], None]) -> bool:
         """Do `work` on a thread of its own; False when that cannot be, or need not."""
 
@@ -111,7 +151,7 @@ class Owners:
 
         with self._lock:
             there = self._owners.get(key)
-            if there is not None and not there.over:
+            if self._stops_at is not None or (there is not None and not there.over):
                 return False
             self._owners[key] = owner
         try:
@@ -137,6 +177,8 @@ class Owner:
         self.writer: Writer | None = None
         self._taken: Taken | None = None
         self._failed = False
+        self._released = False
+        self._renewal: Renewal | None = None
         self.fields: Mapping[str, Any] = {
             **logs.fields(),
             "turn": turn.key,
@@ -148,6 +190,11 @@ class Owner:
     def over(self) -> bool:
         """Whether it owns nothing any more, though its agent may not have noticed yet."""
         return self._failed or (self._taken is not None and self._taken.lease.lost)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the container may end without harm to the turn."""
+        return self.over or self._released
 
     def take_over(self, turn: Record) -> None:
         """Take the lease and run the turn again; does nothing when somebody else was faster."""
@@ -167,6 +214,10 @@ class Owner:
     def begin(self, taken: Taken) -> Writer:
         """Set up the writing end, so that readers can attach before the agent runs."""
         self._taken = taken
+        turn = taken.turn
+        self._renewal = Renewal(
+            record.reference(turn.key), taken.lease, turn.updated_at, turn.expire_at
+        )
         with logs.context(**{**self.fields, "epoch": taken.turn.holder.epoch}):
             self.writer = Writer(
                 taken.turn, taken.lease, taken.begins, flush_seconds=self._settings.flush_seconds
@@ -175,21 +226,47 @@ class Owner:
 
     def run(self, taken: Taken) -> None:
         """Run the agent to the turn's terminal event, or until the lease is lost."""
-        writer = self.writer
+        writer, renewal = self.writer, self._renewal
         assert writer is not None
-        turn = taken.turn
-        renewal = Renewal(record.reference(turn.key), taken.lease, turn.updated_at, turn.expire_at)
+        assert renewal is not None
         try:
             renewal.start()
             writer.start()
             self._finish(taken, writer, self._terminal_event(taken, writer))
         except LeaseLost:
-            logs.info("stopped: another owner has the turn")
+            logs.info("stopped: the turn is another owner's, or released")
         except Parked:
             logs.info("the turn waits for a person")
         finally:
             renewal.stop()
             writer.close()
+
+    def release(self) -> None:
+        """Give the lease back (L4), once the tools that run have their outcomes or had their time.
+
+        The renewal is stopped before that is sent: one that is under way fails after it, by its
+        precondition. Never raises: what cannot be released lapses.
+        """
+        taken, writer, renewal = self._taken, self.writer, self._renewal
+        assert taken is not None
+        assert writer is not None
+        assert renewal is not None
+        free = {"lease": taken.lease.holder.released().to_fields()}
+        with logs.context(**{**self.fields, "epoch": taken.turn.holder.epoch}):
+            try:
+                writer.leave(within_seconds=TOOLS_SECONDS)
+                renewal.stop()
+                writer.release(partial(_write_turn, record.reference(taken.turn.key), free))
+            except LeaseLost:
+                return  # it has ended meanwhile, or somebody else has it
+            except TurnFailed:
+                logs.info("not released: the turn is about to end")
+                return
+            except BaseException:  # noqa: BLE001 - the thread's edge: the lease lapses
+                logs.error("a release broke down")
+                return
+            self._released = True
+            logs.info("lease released")
 
     def _terminal_event(self, taken: Taken, writer: Writer) -> Event:
         """Run the agent; what the turn ends with. Raises LeaseLost."""
@@ -247,7 +324,8 @@ class Owner:
         for _attempt in range(2):
             status = record.ERROR if isinstance(event, Error) else record.DONE
             try:
-                writer.finish(event, also=partial(_set_status, turn, status))
+                # The status releases the lease: only a running turn has one.
+                writer.finish(event, also=partial(_write_turn, turn, {"status": status}))
             except TurnFailed as refused:
                 event = self._failure(refused.code, refused.message)
             else:
@@ -256,6 +334,7 @@ class Owner:
         taken.lease.lose("the journal refuses the terminal event")
 
 
-def _set_status(turn: DocumentReference, status: str, batch: WriteBatch, _last: int) -> None:
-    """Release the lease: only a running turn has one."""
-    batch.update(turn, {"status": status})
+def _write_turn(
+    turn: DocumentReference, fields: Mapping[str, Any], batch: WriteBatch, _last: int
+) -> None:
+    batch.update(turn, dict(fields))

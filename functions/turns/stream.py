@@ -104,6 +104,8 @@ class Stream:
         yield sse.PING
         sent_at = time.monotonic()
         while not self._terminal and time.monotonic() < self._ends_at:
+            if self._owners.must_leave(self._key):
+                raise _End("the container ends")
             silence = time.monotonic() - sent_at
             # A read of the journal may take a while: ping before it rather than too late.
             if silence >= self._heartbeat / 2 and self._may_block(silence):
@@ -135,7 +137,7 @@ class Stream:
                 self._lapsed.succeeded()
                 return read.frames
             if read.state is State.ENDED:
-                raise _End("the turn waits for a person")
+                raise _End("the turn waits for a person, or was released")
             if read.state is State.BEHIND:
                 self._replay = Page([], more=True)
                 return b""
@@ -170,8 +172,8 @@ class Stream:
         frames = chunk.frames if whole else sse.after(chunk.frames, self._cursor)
         self._cursor = max(self._cursor, chunk.last)
         self._next_index = chunk.index + 1
-        if sse.waits(chunk.frames):
-            self._look_at = 0.0  # its status changed with this chunk
+        if sse.waits(chunk.frames) or not chunk.frames:
+            self._look_at = 0.0  # its status changed with this chunk, or its lease was released
         self._terminal = chunk.terminal
         self._lapsed.succeeded()
         return frames

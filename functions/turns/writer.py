@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,6 +95,11 @@ class Writer:
         self._closed = False
         self._ended = False
         self._finishing = False
+        self._calling = False
+        """Whether tools run, whose outcomes a release waits for."""
+        self._leaving = False
+        """Whether no tool may be called any more: the lease is about to be released."""
+        self._released = False
         self._failure: TurnFailed | None = None
         self._refused = False
         self._fields = logs.fields()
@@ -204,6 +209,24 @@ class Writer:
         self._flush_held()
         self._commit(events, also, ends=True)
 
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Tools are called inside, and their outcomes recorded: a release waits for that.
+
+        Raises LeaseLost when no tool may be called any more, or TurnFailed.
+        """
+        with self._changed:
+            self._check()
+            if self._leaving:
+                raise LeaseLost
+            self._calling = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._calling = False
+                self._changed.notify_all()
+
     def transact(self, body: Callable[[Compose], Chunk | None]) -> None:
         """Let `body` append one event by a transaction of its own, while everything else waits.
 
@@ -233,6 +256,31 @@ class Writer:
                 with self._changed:
                     self._barrier = False
                     self._changed.notify_all()
+
+    # Leaving: called by the thread that drains the container.
+
+    def leave(self, *, within_seconds: float) -> None:
+        """Let no tool be called any more, and wait until those that run have their outcomes."""
+        with self._changed:
+            self._leaving = True
+            self._changed.wait_for(lambda: not self._calling or self._stopped(), within_seconds)
+
+    def release(self, also: Callable[[WriteBatch, int], None]) -> None:
+        """Commit what is pending, then the writes of `also` as this owner's last (L4).
+
+        They ride on an empty chunk: followers look at the turn when they find one. Nothing is
+        shown, appended or begun from before it is sent. Raises as `token` does.
+        """
+        with self._appending:
+            with self._changed:
+                self._check()
+                self._released = True
+            if self._pending:
+                self._append_pending(finishes_step=False, also=_nothing)
+            self._append_pending(finishes_step=False, also=also)
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
 
     # Reading: called by the threads of local readers.
 
@@ -289,7 +337,7 @@ class Writer:
         """Raise what keeps the turn from going on: nothing follows its end, or a lost lease."""
         if self._failure is not None:
             raise self._failure
-        if self._ended or self._closed:
+        if self._ended or self._closed or self._released:
             raise LeaseLost
         self._lease.remaining()
 

@@ -280,7 +280,13 @@ def run(turn: Turn) -> None:
     play(turn, turn.token, json.loads(turn.prompt))
 
 
-service = Service(lambda: Agent(run, version=os.environ.get("AGENT_VERSION", "1")))
+service = Service(
+    lambda: Agent(
+        run,
+        version=os.environ.get("AGENT_VERSION", "1"),
+        accepts=frozenset(os.environ.get("AGENT_ACCEPTS", "").split()),
+    )
+)
 
 
 @https_fn.on_request()

@@ -80,6 +80,13 @@ class FunctionServer:
         """SIGTERM to the server's first process, as the platform does before SIGKILL."""
         self._process.terminate()
 
+    def wait(self, seconds: float) -> int:
+        """Its exit status, once it has ended by itself; AssertionError if it does not."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still there after {seconds} s:\n{self.output()}") from None
+
     def freeze(self) -> None:
         """SIGSTOP: the container gets no CPU. Returns once all of its threads have stopped.
 

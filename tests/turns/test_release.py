@@ -1,0 +1,191 @@
+"""Giving the lease back (L4): a container that is about to end, and what may cross that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from functions.errors import Draining
+from functions.turns import cancel, journal, record, takeover
+from functions.turns.lease import MARGIN_SECONDS
+from functions.turns.program import Agent, Turn
+from functions.turns.record import Record
+from functions.turns.runner import Owners
+from functions.turns.takeover import Taken
+from functions.wire import sse
+from tests.support.firestore_proxy import Answer, DropAnswer, FirestoreProxy, Hold, touches
+from tests.turns.conftest import Create, settings
+
+TURN = touches(r"agent_turns/[^/]+")
+pytestmark = pytest.mark.emulator
+
+
+def talk(turn: Turn) -> None:
+    """Say something every hundredth of a second, for ever."""
+    number = 0
+    while True:
+        number += 1
+        turn.token(f"{number} ")
+        time.sleep(0.01)
+
+
+def owning(taken: Taken, run: Callable[[Turn], None] = talk, **changed: float) -> Owners:
+    """A process that owns the turn, and has shown something."""
+    owners = Owners(lambda: Agent(run), settings(**changed))
+    writer = owners.own(taken)
+    assert writer.read(0, timeout_seconds=10).frames
+    return owners
+
+
+def loaded(taken: Taken) -> Record:
+    """The turn as it stands."""
+    turn = record.load(taken.turn.key)
+    assert turn is not None
+    return turn
+
+
+def wait_until_lapsed(taken: Taken, *, within_seconds: float = 10) -> Record:
+    """The turn, once it may be taken over."""
+    until = time.monotonic() + within_seconds
+    while not (turn := loaded(taken)).lapsed:
+        assert time.monotonic() < until, "the lease does not lapse"
+        time.sleep(0.02)
+    return turn
+
+
+def released(taken: Taken) -> bool:
+    """Whether the stored lease is given back."""
+    return loaded(taken).holder.seconds == 0
+
+
+def test_a_released_turn_may_be_taken_after_the_margin(storage: None, create: Create) -> None:
+    """Everything shown is committed; nothing follows it; the next owner goes on after it."""
+    assert storage is None
+    taken = create(lease_seconds=30)
+    owners = owning(taken)
+    writer = owners.writer(taken.turn.key)
+    assert writer is not None
+    owners.drain(within_seconds=10)
+    shown = writer._feed.last
+    turn = loaded(taken)
+    assert turn.status == record.RUNNING
+    assert turn.holder.epoch == 1
+    assert turn.holder.seconds == 0
+    assert not turn.holder.lapsed(turn.updated_at, turn.updated_at), "the margin stays"
+    assert turn.holder.lapses_in(turn.updated_at, turn.updated_at) == MARGIN_SECONDS
+    tail = journal.tail(taken.turn.key)
+    assert tail is not None
+    assert (tail.last, tail.frames) == (shown, b"")
+    again = takeover.take_over(wait_until_lapsed(taken), settings=settings())
+    assert again is not None
+    assert again.turn.holder.epoch == 2
+    assert again.turn.holder.seconds == 1, "its length is the taker's own again"
+    assert again.begins is not None
+    assert (again.begins.index, again.begins.after) == (tail.index + 1, shown)
+
+
+def test_a_container_that_drains_takes_no_turn(storage: None, create: Create) -> None:
+    """Neither a new one nor one that lapsed."""
+    assert storage is None
+    owners = Owners(lambda: Agent(talk), settings())
+    owners.drain(within_seconds=5)
+    with pytest.raises(Draining):
+        owners.require_room()
+    taken = create(lease_seconds=1)
+    taken.lease.lose("its container died")
+    owners.take_over(wait_until_lapsed(taken))
+    assert owners.writer(taken.turn.key) is None
+    assert owners.must_leave(taken.turn.key)
+    assert loaded(taken).holder.epoch == 1
+
+
+def test_a_renewal_that_is_under_way_does_not_bring_the_lease_back(
+    faulty_storage: FirestoreProxy, create: Create
+) -> None:
+    """It is stopped before the release is sent, and its precondition fails after it."""
+    taken = create(lease_seconds=3)
+    go = threading.Event()
+    renewal = faulty_storage.inject("Commit", Hold(go), when=TURN, times=1)
+    owners = owning(taken, lease_seconds=3)
+    renewal.wait()
+    owners.drain(within_seconds=10)
+    assert released(taken)
+    go.set()
+    (call,) = faulty_storage.wait_for(
+        "Commit", lambda call: call.rule is renewal and call.upstream is not None
+    )
+    assert call.upstream == "FAILED_PRECONDITION"
+    assert released(taken)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        DropAnswer("UNAVAILABLE"),
+        DropAnswer("DEADLINE_EXCEEDED"),
+        Answer("ABORTED"),
+        Answer("UNAVAILABLE"),
+    ],
+    ids=str,
+)
+def test_a_release_whatever_it_is_answered(
+    faulty_storage: FirestoreProxy, create: Create, fault: Answer | DropAnswer
+) -> None:
+    """Applied once, and known to be applied."""
+    taken = create(lease_seconds=30)
+    owners = owning(taken)
+    writer = owners.writer(taken.turn.key)
+    assert writer is not None
+    rule = faulty_storage.inject("Commit", fault, when=TURN, times=1)
+    owners.drain(within_seconds=20)
+    assert rule.fired == 1
+    assert released(taken)
+    page = journal.page(taken.turn.key, 0)
+    ids = [frame.id for chunk in page.chunks for frame in sse.decode(chunk.frames)]
+    assert ids == list(range(1, writer._feed.last + 1))
+
+
+def test_a_turn_that_was_stopped_meanwhile_stays_stopped(storage: None, create: Create) -> None:
+    """The release is an append, and the cancel has its position (J2)."""
+    assert storage is None
+    taken = create(lease_seconds=30)
+    owners = owning(taken)
+    assert cancel.cancel(taken.turn.owner, taken.turn.turn_id) == record.CANCELLED
+    owners.drain(within_seconds=10)
+    turn = loaded(taken)
+    assert turn.status == record.CANCELLED
+    assert turn.holder.seconds > 0
+
+
+def test_a_turn_that_ends_meanwhile_has_one_end(storage: None, create: Create) -> None:
+    """Whichever is first: it is done, or another container will do it."""
+    assert storage is None
+    taken = create(lease_seconds=30)
+
+    def run(turn: Turn) -> None:
+        turn.token("all")
+
+    owners = Owners(lambda: Agent(run), settings())
+    owners.own(taken)
+    owners.drain(within_seconds=10)
+    turn = loaded(taken)
+    tail = journal.tail(taken.turn.key)
+    assert (turn.status == record.DONE) != (turn.holder.seconds == 0)
+    assert (tail is not None and tail.terminal) == (turn.status == record.DONE)
+
+
+def test_storage_out_of_reach_holds_nobody_longer_than_the_time_given(
+    faulty_storage: FirestoreProxy, create: Create
+) -> None:
+    """Then the lease lapses as that of a crash."""
+    taken = create(lease_seconds=9)
+    owners = owning(taken)
+    faulty_storage.inject("Commit", Answer("UNAVAILABLE"))
+    at = time.monotonic()
+    owners.drain(within_seconds=1)
+    assert time.monotonic() - at < 5
+    assert owners.must_leave(taken.turn.key)
+    assert not released(taken)
