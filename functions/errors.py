@@ -30,6 +30,8 @@ class Answered(Exception):
         super().__init__(message)
         self.message = message
         self.headers = dict(headers or {})
+        self.more: Mapping[str, str] = {}
+        """Fields of the answer's error beside the usual three."""
         self.correlation_id = correlation_id
         """Set when the log lines are found by another id than the request's."""
 
@@ -102,6 +104,16 @@ class TurnConflict(Rejected):
     """The turn id was used for another request."""
 
     status, code = 409, "turn_conflict"
+
+
+class SessionBusy(Rejected):
+    """Another turn of the session runs or waits; `turnId` names it, so that a client can attach."""
+
+    status, code = 409, "session_busy"
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__("another turn of this session runs or waits")
+        self.more = {"turnId": turn_id}
 
 
 class Gone(Rejected):

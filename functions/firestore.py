@@ -36,6 +36,9 @@ APP_CHECK_TOKENS = "agent_app_check_tokens"
 EXPIRE_AT = "expireAt"
 """The field of every TTL policy (https://firebase.google.com/docs/firestore/ttl)."""
 
+UPDATED_AT = "updatedAt"
+"""Of a session: a query orders by it."""
+
 LAST = "last"
 """The one field of a journal chunk that a query filters and orders by."""
 

@@ -46,6 +46,7 @@ class Settings:
     flush_seconds: float
     lease_seconds: float
     retention_hours: float
+    session_hours: float
     response_seconds: float
     require_auth: bool = True
     check_revoked: bool = False
@@ -87,6 +88,12 @@ class Settings:
                 )
         if not 30 <= self.response_seconds <= 3600:
             raise ValueError("RESPONSE_SECONDS must be between 30 and 3600")
+        self._check_owners()
+
+    def _check_owners(self) -> None:
+        """What holds for one owner's turns together."""
+        if not self.retention_hours <= self.session_hours <= 24 * 3660:
+            raise ValueError("SESSION_HOURS must be between RETENTION_HOURS and 87840")
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
@@ -114,6 +121,7 @@ class Settings:
             flush_seconds=number("FLUSH_SECONDS", 0.33),
             lease_seconds=number("LEASE_SECONDS", 9),
             retention_hours=number("RETENTION_HOURS", 24),
+            session_hours=number("SESSION_HOURS", 24 * 30),
             response_seconds=number("RESPONSE_SECONDS", 3600),
             require_auth=choice("REQUIRE_AUTH", "true", "false"),
             check_revoked=not choice("CHECK_REVOKED", "false", "true"),

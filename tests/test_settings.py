@@ -35,6 +35,8 @@ def test_defaults_fit_together() -> None:
         ("LEASE_SECONDS", "inf"),
         ("RETENTION_HOURS", "1"),
         ("RETENTION_HOURS", "nan"),
+        ("SESSION_HOURS", "23"),
+        ("SESSION_HOURS", "nan"),
         ("RETENTION_HOURS", "1e9"),
         ("THREADS", "inf"),
         ("THREADS", "8.7"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from functions import firestore
 from functions.agents import demo_tools
-from functions.turns import record, steps
+from functions.turns import record, sessions, steps
 from functions.turns.journal import Boundary, Chunk
 from functions.turns.lease import Holder
 from functions.turns.record import Request
@@ -33,6 +33,7 @@ STORED: dict[str, dict[str, Any]] = {
     firestore.STEPS: Step(1, "model", "m", "h", steps.OK, "1").to_fields(
         run_id="r", last=1, epoch=1, expire_at=NOW
     ),
+    firestore.SESSIONS: sessions.new_fields("uid:ada", "chat", {"key": "k", "id": "t"}, NOW),
     firestore.APP_CHECK_TOKENS: {"nonce": "n", firestore.EXPIRE_AT: NOW},
 }
 

@@ -6,7 +6,8 @@ Whatever happens, the answer has its CORS headers and no exception text.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from flask import Request, Response, jsonify
@@ -62,9 +63,8 @@ def _answer(
     except Answered as error:
         log = logs.warning if isinstance(error, Unavailable) else logs.info
         log("request refused", code=error.code, status=error.status)
-        response = _error(
-            error.status, error.code, error.message, error.correlation_id or correlation_id
-        )
+        known = error.correlation_id or correlation_id
+        response = _error(error.status, error.code, error.message, known, error.more)
         response.headers.update(error.headers)
         return response
     except Exception:  # noqa: BLE001 - the edge: nothing may reach the framework, which would show it
@@ -84,8 +84,15 @@ def _drain(request: Request) -> None:
         logs.info("the body ended early")
 
 
-def _error(status: int, code: str, message: str, correlation_id: str) -> Response:
-    response = jsonify(error={"code": code, "message": message, "correlationId": correlation_id})
+def _error(
+    status: int,
+    code: str,
+    message: str,
+    correlation_id: str,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
+    error = {"code": code, "message": message, "correlationId": correlation_id, **more}
+    response = jsonify(error=error)
     response.status_code = status
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from functions import logs
-from functions.errors import AgentFailed, BadCursor, Gone, TurnConflict, UnknownTurn
+from functions.errors import (
+    AgentFailed,
+    BadCursor,
+    Gone,
+    SignInRequired,
+    TurnConflict,
+    UnknownTurn,
+)
 from functions.settings import Settings
-from functions.turns import journal, record, stream, takeover
+from functions.turns import creation, journal, record, stream
 from functions.turns.journal import Page
 from functions.turns.numbering import cursor_possible
 from functions.turns.record import Record, Request
@@ -37,15 +44,18 @@ def start(
 ) -> Admitted:
     """Create the turn, or attach to it when the same request was made under this id before.
 
-    Raises TurnConflict for another request, Gone past the retention (a cursor on a turn that is
-    not there says so too: running it again would repeat its effects), AgentFailed, BadCursor,
+    Raises TurnConflict for another request, SignInRequired for a session of nobody, SessionBusy
+    while another turn has the session, Gone past the retention (a cursor on a turn that is not
+    there says so too: running it again would repeat its effects), AgentFailed, BadCursor,
     StorageUnavailable, NewerSchema.
     """
+    if request.session_id is not None and not record.is_user(owner):
+        raise SignInRequired("a session needs a signed-in user: send Authorization: Bearer")
     key = record.turn_key(owner, turn_id)
     logs.bind(turn=key)
     if cursor == 0:
         owners.require_room()
-        taken = takeover.create(
+        taken = creation.create(
             owner, turn_id, request, agent_version=owners.agent.version, settings=settings
         )
         if taken is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from functions import firestore, logs
 from functions.errors import Gone, StorageUnavailable, UnknownTurn
-from functions.turns import journal, record
+from functions.turns import journal, record, sessions
 from functions.turns.journal import Boundary, Chunk
 from functions.turns.record import Record
 from functions.wire.events import Done
@@ -58,11 +58,13 @@ def _try(turn: Record, tail: Chunk | None) -> bool:
     # What an owner showed and did not commit is withdrawn; what it committed stays.
     committed = Boundary() if tail is None else Boundary(tail.last, tail.length)
     chunk = journal.opening(tail, holder, turn.window, committed, Done("cancelled"))
+    leave_session = sessions.release(turn)
 
     def writes(batch: WriteBatch) -> None:
         batch.create(journal.document(turn.key, chunk.index), chunk.to_fields(turn.expire_at))
         fields = {"status": record.CANCELLED, "lease": holder.to_fields()}
         batch.update(record.reference(turn.key), fields)
+        leave_session(batch)
 
     def since(within_seconds: float) -> datetime | None:
         stored = record.load(turn.key, within_seconds=within_seconds)

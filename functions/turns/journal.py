@@ -243,9 +243,14 @@ def append(
     chunk: Chunk,
     lease: Lease,
     expire_at: datetime,
+    *,
     also: Callable[[WriteBatch], None] = lambda _batch: None,
+    spare: Callable[[WriteBatch], None] | None = None,
 ) -> None:
     """Append `chunk` at its index, together with the writes of `also`, as one atomic commit.
+
+    The writes of `spare` ride along, too, unless a document that they update is gone: then the
+    commit is made without them.
 
     Returns when the commit is known to be applied. Raises LeaseLost when another epoch has the
     position or the lease's time is over before the answer is known, AppendRefused when Firestore
@@ -255,6 +260,8 @@ def append(
     def writes(batch: WriteBatch) -> None:
         batch.create(document(key, chunk.index), chunk.to_fields(expire_at))
         also(batch)
+        if spare is not None:
+            spare(batch)
 
     pauses = firestore.backoff()
     while True:
@@ -268,6 +275,9 @@ def append(
         logs.info("append not confirmed", index=chunk.index, cause=answer.cause)
         if kind is not firestore.Kind.RETRY and _ours(key, chunk, lease):
             return
+        if kind is firestore.Kind.STALE and spare is not None:
+            spare = None  # not applied, by its fault or the turn's: the next answer tells which
+            continue
         if kind is firestore.Kind.STALE:
             # `also` updates the turn's document: it was deleted under us.
             lease.lose("the turn was deleted")

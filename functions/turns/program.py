@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from functions.errors import TurnFailed
-from functions.turns import steps
+from functions.turns import history, steps
 from functions.turns.asking import Asking, ModelFailed, ModelUnavailable
 from functions.turns.budget import Budget, Spent, require_time
 from functions.turns.ledger import Ledger, Outcome
 from functions.turns.record import Record
+from functions.turns.sessions import Membership
 from functions.turns.steps import Step
 from functions.turns.tools import Tool
 from functions.turns.writer import Writer
@@ -84,8 +85,10 @@ class Turn:
         writer: Writer,
         begun: Mapping[int, Step],
         budget: Budget = Budget(),  # noqa: B008 - a frozen value
+        membership: Membership | None = None,
     ) -> None:
         self._turn = turn
+        self._membership = membership
         self._writer = writer
         self._begun = begun
         self._ledger = Ledger(turn, writer, begun)
@@ -118,6 +121,27 @@ class Turn:
     def session_id(self) -> str | None:
         """The session the turn belongs to, if the client named one."""
         return self._turn.request.session_id
+
+    @property
+    def history(self) -> list[Any]:
+        """The messages (JSON values) of the session's earlier turns, oldest first: what each of
+        them remembered. The same in every run of the turn; a list of its own each time.
+        """
+        return [] if self._membership is None else self._membership.history
+
+    def remember(self, messages: Sequence[Any]) -> None:
+        """Say what this turn adds to its session: a list of JSON values, in a form of your choice.
+
+        Committed together with the turn's end; the last call holds. Without a call, a turn that
+        ends as it should adds what was asked and what was answered,
+        `{"role": "user" | "assistant", "content": string}`. A turn that is cancelled adds nothing;
+        one that fails, only what was remembered here. Without a session this does nothing.
+
+        Raises ValueError or TypeError for what JSON cannot carry.
+        """
+        remembered = history.encode(messages)
+        if self._membership is not None:
+            self._membership.remember(remembered)
 
     def token(self, text: str) -> None:
         """Stream a piece of text. In a re-run, text before the last finished step is not repeated.

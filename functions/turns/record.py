@@ -30,6 +30,11 @@ DONE, ERROR, CANCELLED = "done", "error", "cancelled"
 FINISHED = frozenset({DONE, ERROR, CANCELLED})
 
 
+def is_user(owner: str) -> bool:
+    """Whether this owner is a user, whose turns have something to do with each other."""
+    return owner.startswith("uid:")
+
+
 def turn_key(owner: str, turn_id: str) -> str:
     """The document id of a caller's turn: another caller's turn is unreachable by construction."""
     return hashlib.sha256(json.dumps([owner, turn_id]).encode()).hexdigest()[:40]
@@ -67,6 +72,8 @@ class Record:
     agent_version: str
     waiting_until: datetime | None
     """Of a waiting turn: when the first of its approvals expires."""
+    history_hash: str | None
+    """Names the history of its session that it was started with (H3)."""
     expire_at: datetime
     read_at: datetime
     updated_at: datetime
@@ -99,6 +106,14 @@ class Record:
         return self.status == RUNNING and self.holder.lapsed(self.read_at, self.updated_at)
 
     @property
+    def open(self) -> bool:
+        """Whether it can still come to its end: past its retention only an owner that has not
+        noticed yet can end it.
+        """
+        owned = self.status == RUNNING and not self.lapsed
+        return not self.finished and (owned or not self.expired)
+
+    @property
     def lapses_in(self) -> float:
         """Seconds after `read_at` at which the lease lapses if nobody renews it."""
         return self.holder.lapses_in(self.read_at, self.updated_at)
@@ -118,6 +133,7 @@ def new_fields(
     agent_version: str,
     now: datetime,
     retention_hours: float,
+    history_hash: str | None = None,
 ) -> dict[str, Any]:
     """The document of a new turn. `expireAt` is fixed here for all documents of the turn."""
     return {
@@ -134,6 +150,7 @@ def new_fields(
         "agentVersion": agent_version,
         "waitingUntil": None,
         "idleSeconds": 0.0,
+        "historyHash": history_hash,
         firestore.EXPIRE_AT: now + timedelta(hours=retention_hours),
     }
 
@@ -161,6 +178,7 @@ def from_fields(
         window=fields["window"],
         agent_version=fields["agentVersion"],
         waiting_until=fields["waitingUntil"],
+        history_hash=fields.get("historyHash"),
         expire_at=fields[firestore.EXPIRE_AT],
         read_at=read_at,
         updated_at=updated_at,

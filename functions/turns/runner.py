@@ -20,16 +20,18 @@ from functions.errors import (
     Draining,
     Gone,
     LeaseLost,
+    NewerSchema,
     NotConfigured,
     StorageUnavailable,
     TurnFailed,
 )
 from functions.settings import Settings
-from functions.turns import record, steps, takeover
+from functions.turns import history, record, sessions, steps, takeover
 from functions.turns.lease import Renewal
 from functions.turns.ledger import Parked
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Record
+from functions.turns.sessions import Membership
 from functions.turns.takeover import Taken
 from functions.turns.writer import Writer
 from functions.wire.events import Error, Event
@@ -176,6 +178,7 @@ class Owner:
         self._settings = settings
         self.writer: Writer | None = None
         self._taken: Taken | None = None
+        self._membership: Membership | None = None
         self._failed = False
         self._released = False
         self._renewal: Renewal | None = None
@@ -274,9 +277,9 @@ class Owner:
             program = self._prepare(taken, writer)
         except (TurnFailed, Gone) as error:
             return self._failure(error.code, error.message)
-        except StorageUnavailable:
+        except (StorageUnavailable, NewerSchema) as error:
             # Not the turn's fault, and it may pass: the next owner tries again.
-            taken.lease.lose("storage unavailable")
+            taken.lease.lose(error.code)
             raise LeaseLost from None
         try:
             writer.check()
@@ -293,7 +296,14 @@ class Owner:
         return program.conclusion
 
     def _prepare(self, taken: Taken, writer: Writer) -> Turn:
-        """The turn as the agent will see it. Raises TurnFailed, Gone, StorageUnavailable."""
+        """The turn as the agent will see it.
+
+        Raises TurnFailed, Gone, StorageUnavailable, NewerSchema.
+        """
+        new = taken.begins is None
+        self._membership = taken.membership if new else self._rejoin(taken.turn)
+        if self._membership and self._membership.history_hash != taken.turn.history_hash:
+            raise Gone("a turn of this turn's session was deleted meanwhile")  # H3
         if not taken.whole:
             raise Gone("the beginning of the turn is past its retention")
         if taken.attempts > MAX_ATTEMPTS:
@@ -308,9 +318,13 @@ class Owner:
                 f"which version {agent.version!r} cannot continue",
             )
         if taken.begins is None:  # a new turn has no steps: its first token waits for no read
-            return Turn(taken.turn, writer, {}, agent.budget)
+            return Turn(taken.turn, writer, {}, agent.budget, self._membership)
         begun = steps.load_all(taken.turn.key, finished=taken.begins.boundary.steps)
-        return Turn(taken.turn, writer, begun, agent.budget)
+        return Turn(taken.turn, writer, begun, agent.budget, self._membership)
+
+    def _rejoin(self, turn: Record) -> Membership | None:
+        """Find the session again. Raises Gone, StorageUnavailable, NewerSchema."""
+        return sessions.rejoin(turn, session_hours=self._settings.session_hours)
 
     def _failure(self, code: str, message: str) -> Error:
         # The id of the request that this owner came from finds all of its lines.
@@ -319,19 +333,44 @@ class Owner:
         return Error(code, message, correlation_id)
 
     def _finish(self, taken: Taken, writer: Writer, event: Event) -> None:
-        """Commit the terminal event and the turn's status as one. Raises LeaseLost."""
+        """Commit the terminal event, the turn's status and what it leaves in its session as one
+        (H2). Raises LeaseLost.
+        """
         turn = record.reference(taken.turn.key)
         for _attempt in range(2):
             status = record.ERROR if isinstance(event, Error) else record.DONE
             try:
                 # The status releases the lease: only a running turn has one.
-                writer.finish(event, also=partial(_write_turn, turn, {"status": status}))
+                writer.finish(
+                    event,
+                    also=partial(_write_turn, turn, {"status": status}),
+                    spare=self._leave(taken, writer, event),
+                )
             except TurnFailed as refused:
                 event = self._failure(refused.code, refused.message)
             else:
                 logs.info("turn ended", status=status)
                 return
         taken.lease.lose("the journal refuses the terminal event")
+
+    def _leave(
+        self, taken: Taken, writer: Writer, event: Event
+    ) -> Callable[[WriteBatch], None] | None:
+        """Stages what the turn leaves in its session; None without one. Raises LeaseLost."""
+        membership, turn = self._membership, taken.turn
+        if membership is None:
+            return None
+        before = ""
+        if isinstance(event, Error) or membership.remembers:
+            return lambda batch: membership.leave(batch, None)
+        if taken.begins is not None:
+            try:
+                before = sessions.told_before(turn, taken.begins.last)
+            except StorageUnavailable as error:
+                taken.lease.lose(error.code)
+                raise LeaseLost from None
+        prompt = turn.request.prompt
+        return lambda batch: membership.leave(batch, history.exchange(prompt, before + writer.told))
 
 
 def _write_turn(

@@ -19,6 +19,7 @@ from functions.turns import journal, record
 from functions.turns.journal import Boundary, Chunk
 from functions.turns.lease import Holder, Lease
 from functions.turns.record import Record, Request
+from functions.turns.sessions import Membership
 
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch
@@ -34,6 +35,8 @@ class Taken:
     """The epoch chunk; None in a new turn, whose journal is empty."""
     whole: bool = True
     """Whether all that a re-run needs is there; if not, the turn can only be ended."""
+    membership: Membership | None = None
+    """Of a new turn: its place in its session."""
 
     @property
     def attempts(self) -> int:
@@ -42,10 +45,22 @@ class Taken:
         return self.turn.holder.epoch - gained
 
 
+def _no_more(_batch: WriteBatch) -> None:
+    """Nothing but the lease."""
+
+
 def create(
-    owner: str, turn_id: str, request: Request, *, agent_version: str, settings: Settings
+    owner: str,
+    turn_id: str,
+    request: Request,
+    *,
+    agent_version: str,
+    settings: Settings,
+    membership: Membership | None = None,
+    also: Callable[[WriteBatch], None] = _no_more,
 ) -> Taken | None:
-    """Create a turn and take its first lease, in one write; None when the turn exists already.
+    """Create a turn and take its first lease, in one commit with the writes of `also`; None when
+    the turn exists already, or a precondition of `also` failed.
 
     Of any number of callers at once, one creates it. Raises StorageUnavailable.
     """
@@ -59,16 +74,18 @@ def create(
         agent_version=agent_version,
         now=datetime.now(UTC),
         retention_hours=settings.retention_hours,
+        history_hash=None if membership is None else membership.history_hash,
     )
-    lease, at = _take(key, holder, lambda batch: batch.create(record.reference(key), fields))
+
+    def writes(batch: WriteBatch) -> None:
+        batch.create(record.reference(key), fields)
+        also(batch)
+
+    lease, at = _take(key, holder, writes)
     if at is None:
         return None
     turn = record.from_fields(key, fields, read_at=at, updated_at=at, created_at=at)
-    return Taken(turn, lease, begins=None)
-
-
-def _no_more(_batch: WriteBatch) -> None:
-    """Nothing but the lease."""
+    return Taken(turn, lease, begins=None, membership=membership)
 
 
 def take_over(

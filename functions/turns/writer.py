@@ -20,6 +20,7 @@ from functions import logs
 from functions.errors import InvariantBroken, LeaseLost, TurnFailed
 from functions.turns import journal
 from functions.turns.feed import Feed, Read, State
+from functions.turns.history import Told
 from functions.turns.journal import AppendRefused, Boundary, Chunk
 from functions.turns.lease import Lease
 from functions.turns.numbering import highest_showable
@@ -100,6 +101,8 @@ class Writer:
         self._leaving = False
         """Whether no tool may be called any more: the lease is about to be released."""
         self._released = False
+        self._begins_length = self._length
+        self._told = None if turn.request.session_id is None else Told()
         self._failure: TurnFailed | None = None
         self._refused = False
         self._fields = logs.fields()
@@ -183,8 +186,20 @@ class Writer:
         self._flush_held()
         self._commit(events, also, finishes_step=finishes_step)
 
-    def finish(self, event: Event, also: Callable[[WriteBatch, int], None]) -> None:
-        """Commit the terminal event, together with the writes of `also`; nothing follows it.
+    @property
+    def told(self) -> str:
+        """The text of this epoch, or the start of it; empty for a turn without a session."""
+        with self._changed:
+            return "" if self._told is None else self._told.text
+
+    def finish(
+        self,
+        event: Event,
+        also: Callable[[WriteBatch, int], None],
+        spare: Callable[[WriteBatch], None] | None = None,
+    ) -> None:
+        """Commit the terminal event, together with the writes of `also`, and those of `spare` if
+        the documents they update are there; nothing follows it.
 
         After a failure only an `Error` can end the turn; the text of a chunk that the journal
         refused is withdrawn. Raises as `token` does.
@@ -202,7 +217,7 @@ class Writer:
                     self._refused = False
                     self._forget_pending()
                     withdrawn = [Rewind(self._confirmed, self._length)]
-            self._commit([*withdrawn, event], also, ends=True)
+            self._commit([*withdrawn, event], also, spare, ends=True)
 
     def park(self, events: Sequence[Event], also: Callable[[WriteBatch, int], None]) -> None:
         """Commit `events` and the writes of `also` as this owner's last: the turn waits now."""
@@ -362,8 +377,12 @@ class Writer:
         """Number an event and queue it for the journal. Called with the condition held."""
         if isinstance(event, Token):
             self._length += text.utf16_length(event.text)
+            if self._told is not None:
+                self._told.add(event.text)
         elif isinstance(event, Rewind):
             self._length = event.length
+            if self._told is not None:
+                self._told.cut(event.length - self._begins_length)
         frame = sse.encode(self._next_id, event)
         self._pending.append(_Pending(self._next_id, frame, self._length, shown))
         self._pending_bytes += len(frame)
@@ -384,6 +403,7 @@ class Writer:
         self,
         events: Sequence[Event],
         also: Callable[[WriteBatch, int], None],
+        spare: Callable[[WriteBatch], None] | None = None,
         *,
         finishes_step: bool = False,
         ends: bool = False,
@@ -395,7 +415,7 @@ class Writer:
                 for event in events:
                     self._add(event, shown=False)
             try:
-                self._append_pending(finishes_step=finishes_step, also=also)
+                self._append_pending(finishes_step=finishes_step, also=also, spare=spare)
                 self._ended = ends
             finally:
                 with self._changed:
@@ -420,9 +440,13 @@ class Writer:
                         self._append_pending(finishes_step=False, also=_nothing)
 
     def _append_pending(
-        self, *, finishes_step: bool, also: Callable[[WriteBatch, int], None]
+        self,
+        *,
+        finishes_step: bool,
+        also: Callable[[WriteBatch, int], None],
+        spare: Callable[[WriteBatch], None] | None = None,
     ) -> None:
-        """Append what is pending now, the last part of it together with the writes of `also`."""
+        """Append what is pending now, the last part of it together with the other writes."""
         with self._changed:
             pending, self._pending = self._pending, []
             self._pending_bytes = 0
@@ -437,12 +461,16 @@ class Writer:
         if finishes_step:
             end = part[-1].id if part else self._confirmed
             boundary = self._boundary_after(end)
-        self._append(part, boundary, also)
+        self._append(part, boundary, also, spare)
         self._boundary = boundary
         self._confirm(part)
 
     def _append(
-        self, part: list[_Pending], boundary: Boundary, also: Callable[[WriteBatch, int], None]
+        self,
+        part: list[_Pending],
+        boundary: Boundary,
+        also: Callable[[WriteBatch, int], None],
+        spare: Callable[[WriteBatch], None] | None = None,
     ) -> None:
         last = part[-1].id if part else self._confirmed
         chunk = Chunk(
@@ -463,6 +491,7 @@ class Writer:
                 self._lease,
                 self._turn.expire_at,
                 also=lambda batch: also(batch, last),
+                spare=spare,
             )
         except AppendRefused as error:
             logs.error("the journal refused a chunk", index=chunk.index, cause=error.cause)

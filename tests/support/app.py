@@ -263,6 +263,8 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "sleep": lambda _turn, _say, seconds: time.sleep(seconds),
     "burn": burn,
     "raise": fail,
+    "history": lambda turn, say: say(json.dumps(turn.history)),
+    "remember": lambda turn, _say, messages: turn.remember(messages),
     "raise hard": fail_hard,
     "straggle": straggle,
     "die": lambda _turn, _say: os.kill(os.getpid(), signal.SIGKILL),

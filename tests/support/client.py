@@ -44,21 +44,33 @@ def headers(
 
 
 def start(
-    server: FunctionServer | str, turn_id: str, script: Sequence[object], cursor: int | None = None
+    server: FunctionServer | str,
+    turn_id: str,
+    script: Sequence[object],
+    cursor: int | None = None,
+    *,
+    uid: str | None = None,
+    session: str | None = None,
 ) -> RawStream:
     """POST a script to `start_turn`."""
-    body = json.dumps({"prompt": json.dumps(script)}).encode()
+    asked = {"prompt": json.dumps(script)}
+    body = json.dumps(asked if session is None else {**asked, "sessionId": session}).encode()
     url = server if isinstance(server, str) else server.url
-    given = headers(turn_id, cursor, Content_Type="application/json")
+    given = headers(turn_id, cursor, uid=uid, Content_Type="application/json")
     return RawStream(url, "POST", given, body)
 
 
 def resume(
-    server: FunctionServer | str, turn_id: str, cursor: int | None = None, method: str = "GET"
+    server: FunctionServer | str,
+    turn_id: str,
+    cursor: int | None = None,
+    method: str = "GET",
+    *,
+    uid: str | None = None,
 ) -> RawStream:
     """Resume a turn from a cursor on."""
     url = server if isinstance(server, str) else server.url
-    return RawStream(url, method, headers(turn_id, cursor))
+    return RawStream(url, method, headers(turn_id, cursor, uid=uid))
 
 
 def folded(*streams: RawStream, into: Fold | None = None) -> Fold:
@@ -76,7 +88,8 @@ def error_of(stream: RawStream) -> dict[str, Any]:
     stream.read_to_end()
     body = json.loads(stream.body)
     assert set(body) == {"error"}
-    assert set(body["error"]) == {"code", "message", "correlationId"}
+    more = {"turnId"} if body["error"]["code"] == "session_busy" else set()
+    assert set(body["error"]) == {"code", "message", "correlationId"} | more
     return dict(body["error"])
 
 
@@ -89,10 +102,10 @@ def decide(
     return RawStream(url, "POST", headers(turn_id, cursor, Content_Type="application/json"), body)
 
 
-def cancel(server: FunctionServer | str, turn_id: str) -> str:
+def cancel(server: FunctionServer | str, turn_id: str, *, uid: str | None = None) -> str:
     """Stop a turn; its status after that. AssertionError for any answer but 200."""
     url = server if isinstance(server, str) else server.url
-    with RawStream(url, "POST", headers(turn_id)) as stream:
+    with RawStream(url, "POST", headers(turn_id, uid=uid)) as stream:
         assert stream.status == 200, stream.raw
         stream.read_to_end()
         return str(json.loads(stream.body)["status"])

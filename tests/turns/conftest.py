@@ -23,6 +23,7 @@ def settings(**changed: float) -> Settings:
         "flush_seconds": 0.05,
         "lease_seconds": 1.0,
         "retention_hours": 24.0,
+        "session_hours": 720.0,
         "response_seconds": 3600.0,
         **changed,
     }
