@@ -1,11 +1,13 @@
 """Composition: what is deployed, and how. `firebase deploy` reads the functions off this module."""
 
-from firebase_functions import https_fn
-from firebase_functions.options import MemoryOption
+from collections.abc import Callable
+
+from firebase_functions import https_fn, tasks_fn
+from firebase_functions.options import MemoryOption, RateLimits, RetryConfig
 from flask import Request, Response
 
 from functions.agents import agent
-from functions.endpoints import cancel, resume, start, step
+from functions.endpoints import cancel, finish, resume, start, step
 from functions.endpoints.service import Service
 from functions.settings import THREADS
 
@@ -50,3 +52,32 @@ def cancel_turn(request: Request) -> Response:
 def resume_turn(request: Request) -> Response:
     """Stream a turn from the caller's cursor on."""
     return resume.resume_turn(request, service)
+
+
+def _on_task(function: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    """Declare a function that a queue of Cloud Tasks calls, and make it the queue.
+
+    It reads its requests itself: the SDK's own handler answers a malformed body with 500, which
+    brings it back again and again, and writes it to the log.
+    """
+    declared = tasks_fn.on_task_dispatched(
+        region="us-central1",
+        memory=MemoryOption.MB_512,
+        cpu=1,
+        timeout_sec=1800,
+        concurrency=THREADS,
+        # Of tasks that could not be looked after: Firestore or the container had a bad time.
+        retry_config=RetryConfig(
+            max_attempts=1000, min_backoff_seconds=5, max_backoff_seconds=60, max_doublings=4
+        ),
+        rate_limits=RateLimits(max_concurrent_dispatches=500, max_dispatches_per_second=100),
+    )(function)  # type: ignore[arg-type]  # of which only the declaration is taken
+    for name in ("__firebase_endpoint__", "__required_apis"):
+        setattr(function, name, getattr(declared, name))
+    return function
+
+
+@_on_task
+def finishturn(request: Request) -> Response:
+    """Finish a turn that nobody is connected to. Only Cloud Tasks may call it."""
+    return finish.finish_turn(request, service)

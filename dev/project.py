@@ -25,7 +25,7 @@ STREAMS = ("start_turn", "resume_turn")
 PAYMENTS_URL = "DEMO_PAYMENTS_URL"
 """Names the demo agent's payment server to the functions, and its port to `make dev`."""
 
-EMULATORS = ("functions", "firestore", "auth", "hosting")
+EMULATORS = ("functions", "firestore", "auth", "hosting", "tasks")
 
 
 class ProblemError(Exception):

@@ -20,7 +20,7 @@ _FAILED_TO_LOAD = "Failed to load function definition"
 _LAST_WORDS = 8000
 _POLL_SECONDS = 0.25
 _WEBSOCKET = "websocket"
-_INNER = ("hub", "logging", "eventarc", "tasks")
+_INNER = ("hub", "logging", "eventarc")
 """Servers that firebase-tools starts unasked. It would find free ports by itself, but two suites
 that look at the same moment find the same ones."""
 

@@ -116,6 +116,12 @@ class SessionBusy(Rejected):
         self.more = {"turnId": turn_id}
 
 
+class TooEarly(Rejected):
+    """A task came before it is due: the Tasks emulator sends each at once. It is sent again."""
+
+    status, code = 425, "too_early"
+
+
 class Gone(Rejected):
     """The turn, or the part of it after the cursor, is past its retention."""
 
@@ -188,6 +194,16 @@ class TurnBusy(Unavailable):
     """Another step of the turn is running right now."""
 
     code = "turn_busy"
+
+
+class QueueUnavailable(Unavailable):
+    """The queue of tasks takes no task. `cause` is the name of its error."""
+
+    code = "queue_unavailable"
+
+    def __init__(self, cause: str) -> None:
+        super().__init__("the queue of tasks did not take the task")
+        self.cause = cause
 
 
 class NewerSchema(Unavailable):

@@ -59,6 +59,11 @@ class Settings:
         return self.lease_seconds / 3
 
     @property
+    def look_seconds(self) -> float:
+        """A turn that runs is looked at so often, in case that nobody runs it any more."""
+        return 3 * self.lease_seconds
+
+    @property
     def stream_cap(self) -> int:
         """Streams served at once; the threads above it keep short calls answered at once."""
         return self.threads - max(2, self.threads // 8)

@@ -21,6 +21,7 @@ MAX_PROMPT_CHARS = 50_000
 MAX_STEP = 999_999
 
 _TURN_ID = re.compile(r"[A-Za-z0-9_-]{20,64}")
+_TURN_KEY = re.compile(r"[0-9a-f]{40}")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -79,6 +80,20 @@ def step_decision(request: Request) -> tuple[int, str]:
     if not isinstance(decision, str) or decision not in {APPROVE, DENY}:
         raise BadBody("decision must be approve or deny")
     return step, decision
+
+
+def task(request: Request) -> tuple[str, int]:
+    """A task's body: `{"data": {"turn": key, "due": seconds since 1970}}`. Raises BadBody, and
+    what reading a body raises.
+    """
+    data = _json_object(request).get("data")
+    key = data.get("turn") if isinstance(data, dict) else None
+    due = data.get("due") if isinstance(data, dict) else None
+    if not isinstance(key, str) or not _TURN_KEY.fullmatch(key):
+        raise BadBody("data.turn must be the key of a turn")
+    if isinstance(due, bool) or not isinstance(due, int) or not 0 < due < 2**33:
+        raise BadBody("data.due must be a time in seconds since 1970")
+    return key, due
 
 
 def _json_object(request: Request) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from functions.endpoints.slots import Slots
 from functions.identity import app_check
 from functions.settings import Settings, settings
 from functions.turns.program import Agent
+from functions.turns.queue import Queue
 from functions.turns.runner import Owners
 
 
@@ -20,7 +21,8 @@ class Service:
         app_check.require_sdk()
         self.settings = checked or settings()
         self.slots = Slots(self.settings.stream_cap)
-        self.owners = Owners(agent, self.settings)
+        self.queue = Queue(self.settings)
+        self.owners = Owners(agent, self.settings, schedule=self.queue.look_later)
         self._shutdown = Shutdown(self._drain)
 
     def watch(self) -> None:

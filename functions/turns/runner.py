@@ -52,9 +52,16 @@ TOOLS_SECONDS = 5.0
 class Owners:
     """The turns this process owns or is taking over, by key. Thread safe."""
 
-    def __init__(self, agent: Callable[[], Agent], settings: Settings) -> None:
+    def __init__(
+        self,
+        agent: Callable[[], Agent],
+        settings: Settings,
+        schedule: Callable[[str], None] = lambda _key: None,
+    ) -> None:
+        """`schedule` is told the key of each turn that begins or goes on here; returns at once."""
         self._agent = agent
         self._settings = settings
+        self._schedule = schedule
         self._owners: dict[str, Owner] = {}
         self._lock = threading.Lock()
         self._stops_at: float | None = None
@@ -99,6 +106,7 @@ class Owners:
         if not self._start(taken.turn.key, owner, lambda: owner.run(taken)):
             taken.lease.lose("no thread could be had")
             raise AtCapacity("this container runs as many turns as it may")
+        self._schedule(taken.turn.key)
         return writer
 
     def take_over(self, turn: Record) -> None:
@@ -139,6 +147,20 @@ class Owners:
         until = self._stops_at
         return until is not None and (self.writer(key) is None or time.monotonic() >= until)
 
+    def finish(self, turn: Record, *, until: float) -> None:
+        """Take over a turn that was read as lapsed, and wait for this process's owner to end.
+
+        At `until` (monotonic) the lease is released (L4): the turn goes on elsewhere. Raises
+        AtCapacity, Draining.
+        """
+        self.require_room()
+        self.take_over(turn)
+        owner = self._owners.get(turn.key)
+        if owner is None or owner.ended.wait(max(0.0, until - time.monotonic())):
+            return
+        if owner.writer is not None:
+            owner.release()
+
     def _start(self, key: str, owner: Owner, work: Callable[[], None]) -> bool:
         """Do `work` on a thread of its own; False when that cannot be, or need not."""
 
@@ -150,6 +172,7 @@ class Owners:
                 logs.error("an owner broke down", **owner.fields)
             finally:
                 self._forget(key, owner)
+                owner.ended.set()
 
         with self._lock:
             there = self._owners.get(key)
@@ -161,6 +184,7 @@ class Owners:
         except RuntimeError:
             logs.error("no thread could be had", **owner.fields)
             self._forget(key, owner)
+            owner.ended.set()
             return False
         return True
 
@@ -182,6 +206,8 @@ class Owner:
         self._failed = False
         self._released = False
         self._renewal: Renewal | None = None
+        self.ended = threading.Event()
+        """Set when its thread is through with the turn, however it ended."""
         self.fields: Mapping[str, Any] = {
             **logs.fields(),
             "turn": turn.key,

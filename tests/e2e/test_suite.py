@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 from dev import processes, suite
 from dev.project import ProblemError
 from dev.suite import Suite
+from functions import firestore
+from functions.turns import record
 from functions.wire import sse
 from functions.wire.fold import Fold
 from tests.support.client import error_of, folded, headers, new_turn_id
@@ -26,7 +29,7 @@ PROMPT = "Tell me about leases rate=100 silence=1 words=150"
 
 @pytest.fixture(scope="module")
 def stack(firestore_emulator: str) -> Iterator[Suite]:
-    """Functions, Firestore, Auth and Hosting, by the pinned firebase-tools."""
+    """Functions, Firestore, Auth, Hosting and Tasks, by the pinned firebase-tools."""
     assert firestore_emulator  # says in one line why not, where there is none
     ports = suite.choose_ports()
     origin = f"http://127.0.0.1:{ports['hosting']}"
@@ -127,3 +130,43 @@ def test_the_page_is_served(stack: Suite) -> None:
     """Hosting answers with it."""
     with urllib.request.urlopen(stack.hosting + "/", timeout=10) as page:
         assert b"<html" in page.read().lower()
+
+
+def status_of(stack: Suite, turn_id: str) -> str:
+    """A turn's stored status, read as an administrator, past every function."""
+    key = record.turn_key("uid:a-reader", turn_id)
+    url = (
+        f"http://{stack.host('firestore')}/v1/projects/{stack.project}/databases/(default)"
+        f"/documents/{firestore.TURNS}/{key}"
+    )
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer owner"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(json.load(answer)["fields"]["status"]["stringValue"])
+
+
+def looks_scheduled(stack: Suite) -> float:
+    """How many tasks the Tasks emulator was given lately; by its own measure."""
+    with urllib.request.urlopen(f"http://{stack.host('tasks')}/queueStats", timeout=10) as answer:
+        return sum(float(queue["tasksAdded"]) for queue in json.load(answer).values())
+
+
+def test_an_abandoned_turn_finishes_by_itself(stack: Suite) -> None:
+    """Its client is gone, its container killed: the Tasks emulator has it finished."""
+    turn_id, before = new_turn_id(), looks_scheduled(stack)
+    with start(stack, turn_id) as stream:
+        until = time.monotonic() + 30
+        while looks_scheduled(stack) <= before:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        for pid in container_of(stack, "start_turn"):
+            os.kill(pid, signal.SIGKILL)
+        stream.abort()
+    assert status_of(stack, turn_id) == "running"
+    until = time.monotonic() + 90
+    while status_of(stack, turn_id) == "running":
+        assert time.monotonic() < until, stack.log.read_text()[-4000:]
+        time.sleep(0.5)
+    assert status_of(stack, turn_id) == "done"
+    with call(stack, "resume_turn", turn_id, 0) as replay:
+        replay.read_to_end(timeout=30)
+        assert len(folded(replay).text.split()) == 155

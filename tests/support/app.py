@@ -21,7 +21,7 @@ from flask import Request, Response
 from google.cloud.firestore import Increment
 
 from functions import firestore
-from functions.endpoints import cancel, resume, start, step
+from functions.endpoints import cancel, finish, resume, start, step
 from functions.endpoints.service import Service
 from functions.turns.program import Agent, StepFailed, Turn
 from functions.turns.tools import Call, Happened, Policy, ToolError, tool
@@ -313,3 +313,9 @@ def cancel_turn(request: Request) -> Response:
 def run_tool_step(request: Request) -> Response:
     """`run_tool_step`, for the scripted agent's turns."""
     return step.run_tool_step(request, service)
+
+
+@https_fn.on_request()
+def finishturn(request: Request) -> Response:
+    """`finishturn`, for the scripted agent's turns."""
+    return finish.finish_turn(request, service)
