@@ -30,9 +30,12 @@ STORED: dict[str, dict[str, Any]] = {
         retention_hours=24,
     ),
     firestore.EVENTS: Chunk(0, 1, "n", 0, 1, 1, 0, Boundary(), b"").to_fields(NOW),
-    firestore.STEPS: Step(1, "model", "m", "h", steps.OK, "1").to_fields(
-        run_id="r", last=1, epoch=1, expire_at=NOW
-    ),
+    firestore.STEPS: {
+        **Step(1, "model", "m", "h", steps.OK, "1").to_fields(
+            run_id="r", last=1, epoch=1, expire_at=NOW
+        ),
+        steps.NOTES: [],
+    },
     firestore.SESSIONS: sessions.new_fields("uid:ada", "chat", {"key": "k", "id": "t"}, NOW),
     firestore.APP_CHECK_TOKENS: {"nonce": "n", firestore.EXPIRE_AT: NOW},
 }
@@ -54,12 +57,6 @@ def test_every_collection_expires() -> None:
     """Deploying an index file without a TTL policy would remove one made by hand."""
     expiring = {group for (group, _field), row in overrides().items() if row.get("ttl")}
     assert expiring == set(STORED)
-
-
-def test_only_what_a_query_orders_by_is_indexed() -> None:
-    """That is the last id of a chunk, up and down."""
-    indexed = {key for key, row in overrides().items() if row["indexes"]}
-    assert indexed == {(firestore.EVENTS, firestore.LAST)}
 
 
 def test_the_rules_name_every_top_level_collection() -> None:

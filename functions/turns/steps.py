@@ -29,6 +29,9 @@ FINAL = frozenset({OK, FAILED, DENIED, EXPIRED, TIMEOUT, IN_DOUBT})
 
 APPROVE, DENY = "approve", "deny"
 
+NOTES = "notes"
+"""Of a step in doubt: what operators found out (`operate/annotate.py`). No owner reads it."""
+
 MAX_RESULT_BYTES = 512 * 1024
 """The largest JSON a step may record."""
 

@@ -1,0 +1,63 @@
+"""One function for each command: what was asked, as lines."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping
+
+from functions.errors import BadBody, UnknownTurn
+from functions.turns import record
+from operate import annotate, cost, lists, reading, timeline
+
+
+def run(given: Namespace) -> Iterable[str]:
+    """The lines that a command prints. Raises an `Answered` error for what is wrong with it."""
+    return COMMANDS[given.command](given)
+
+
+def _timeline(given: Namespace) -> Iterable[str]:
+    return timeline.lines(_found(given), text=given.text)
+
+
+def _cost(given: Namespace) -> Iterable[str]:
+    return cost.lines(cost.of(_found(given)))
+
+
+def _list(given: Namespace) -> Iterable[str]:
+    if given.which == "in-doubt":
+        return lists.in_doubt(reading.steps_in_doubt(given.limit))
+    if given.which == "waiting":
+        return lists.turns(reading.turns(record.WAITING, given.limit))
+    running = reading.turns(record.RUNNING, given.limit)
+    if given.which == "running":
+        return lists.turns(running)
+    return lists.turns(lists.stuck([*running, *reading.turns(record.WAITING, given.limit)]))
+
+
+def _annotate(given: Namespace) -> Iterable[str]:
+    annotate.note(_key(given), given.step, by=given.by, text=given.note)
+    return [f"noted on step {given.step}; its outcome stays in_doubt"]
+
+
+def _found(given: Namespace) -> reading.Found:
+    key = _key(given)
+    found = reading.turn(key)
+    if found is None:
+        raise UnknownTurn(f"there is no turn {key}")
+    return found
+
+
+def _key(given: Namespace) -> str:
+    if given.key and not (given.uid or given.turn):
+        return str(given.key)
+    if given.uid and given.turn and not given.key:
+        return record.turn_key(f"uid:{given.uid}", given.turn)
+    raise BadBody("name the turn by its key, or by --uid and --turn")
+
+
+COMMANDS: Mapping[str, Callable[[Namespace], Iterable[str]]] = {
+    "timeline": _timeline,
+    "cost": _cost,
+    "list": _list,
+    "annotate": _annotate,
+}
