@@ -140,6 +140,33 @@ class UnsupportedMediaType(Rejected):
     status, code = 415, "unsupported_media_type"
 
 
+class LimitReached(Rejected):
+    """The owner has as many turns as they may; the same start may succeed after a while."""
+
+    status = 429
+
+    def __init__(self, message: str, retry_after_seconds: int) -> None:
+        super().__init__(message, headers={"Retry-After": str(retry_after_seconds)})
+
+
+class TooManyTurns(LimitReached):
+    """The owner started as many turns within a minute as they may."""
+
+    code = "too_many_turns"
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        super().__init__("you started too many turns within a minute", retry_after_seconds)
+
+
+class TooManyRunningTurns(LimitReached):
+    """The owner has as many running turns as they may."""
+
+    code = "too_many_running_turns"
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        super().__init__("too many of your turns are running", retry_after_seconds)
+
+
 class AgentFailed(Rejected):
     """The agent failed before its first event. The turn has ended; resuming it says the same."""
 

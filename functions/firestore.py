@@ -10,7 +10,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # imported at first use: half a second that a cold start does
     from google.cloud.firestore import (
         Client,
         CollectionReference,
+        DocumentReference,
         DocumentSnapshot,
         Query,
         WriteBatch,
@@ -32,6 +33,7 @@ TURNS = "agent_turns"
 EVENTS = "agent_turn_events"
 STEPS = "agent_turn_steps"
 SESSIONS = "agent_sessions"
+OWNERS = "agent_owners"
 APP_CHECK_TOKENS = "agent_app_check_tokens"
 EXPIRE_AT = "expireAt"
 """The field of every TTL policy (https://firebase.google.com/docs/firestore/ttl)."""
@@ -192,6 +194,28 @@ def documents(
 
     never = Retry(predicate=lambda _error: False)
     yield from query.stream(retry=never, timeout=timeout_seconds)
+
+
+def get_all(
+    references: Iterable[DocumentReference],
+    *,
+    field_paths: Iterable[str] | None = None,
+    within_seconds: float = READ_SECONDS,
+) -> dict[str, DocumentSnapshot[Any]]:
+    """Documents by their ids, in one round trip; a missing one's snapshot does not `exist`.
+
+    Raises StorageUnavailable.
+    """
+    from google.api_core.retry import Retry
+
+    wanted = list(references)
+    never = Retry(predicate=lambda _error: False)
+
+    def fetch(timeout: float) -> dict[str, DocumentSnapshot[Any]]:
+        found = client().get_all(wanted, field_paths=field_paths, retry=never, timeout=timeout)
+        return {snapshot.id: snapshot for snapshot in found}
+
+    return read(fetch, within_seconds=within_seconds)
 
 
 def read(call: Callable[[float], T], *, within_seconds: float = READ_SECONDS) -> T:

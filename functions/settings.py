@@ -48,6 +48,8 @@ class Settings:
     retention_hours: float
     session_hours: float
     response_seconds: float
+    max_running_turns: int = 10
+    max_turns_per_minute: int = 30
     require_auth: bool = True
     check_revoked: bool = False
     """Whether each ID token is looked up at Firebase Auth: one more call for each request."""
@@ -99,6 +101,10 @@ class Settings:
         """What holds for one owner's turns together."""
         if not self.retention_hours <= self.session_hours <= 24 * 3660:
             raise ValueError("SESSION_HOURS must be between RETENTION_HOURS and 87840")
+        if not 1 <= self.max_running_turns <= 1000:
+            raise ValueError("MAX_RUNNING_TURNS must be between 1 and 1000")
+        if not 1 <= self.max_turns_per_minute <= 1000:
+            raise ValueError("MAX_TURNS_PER_MINUTE must be between 1 and 1000")
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
@@ -110,6 +116,12 @@ class Settings:
                 return float(text) if text else default
             except ValueError:
                 raise ValueError(f"{name} must be a number, not {text!r}") from None
+
+        def whole(name: str, default: int) -> int:
+            value = number(name, default)
+            if value % 1 != 0:  # nan and inf, too
+                raise ValueError(f"{name} must be a whole number, not {value}")
+            return int(value)
 
         def choice(name: str, default: str, other: str) -> bool:
             """Whether the variable says its default."""
@@ -128,6 +140,8 @@ class Settings:
             retention_hours=number("RETENTION_HOURS", 24),
             session_hours=number("SESSION_HOURS", 24 * 30),
             response_seconds=number("RESPONSE_SECONDS", 3600),
+            max_running_turns=whole("MAX_RUNNING_TURNS", 10),
+            max_turns_per_minute=whole("MAX_TURNS_PER_MINUTE", 30),
             require_auth=choice("REQUIRE_AUTH", "true", "false"),
             check_revoked=not choice("CHECK_REVOKED", "false", "true"),
             enforce_app_check=choice("APP_CHECK", "enforce", "monitor"),

@@ -10,9 +10,10 @@ from typing import Any
 
 from functions import firestore
 from functions.agents import demo_tools
-from functions.turns import record, sessions, steps
+from functions.turns import quota, record, sessions, steps
 from functions.turns.journal import Boundary, Chunk
 from functions.turns.lease import Holder
+from functions.turns.limits import Tally
 from functions.turns.record import Request
 from functions.turns.steps import Step
 
@@ -37,6 +38,10 @@ STORED: dict[str, dict[str, Any]] = {
         steps.NOTES: [],
     },
     firestore.SESSIONS: sessions.new_fields("uid:ada", "chat", {"key": "k", "id": "t"}, NOW),
+    firestore.OWNERS: {
+        **quota.new_fields("uid:ada", "k", Tally()),
+        firestore.EXPIRE_AT: NOW,
+    },
     firestore.APP_CHECK_TOKENS: {"nonce": "n", firestore.EXPIRE_AT: NOW},
 }
 
@@ -63,7 +68,7 @@ def test_the_rules_name_every_top_level_collection() -> None:
     """Clients can reach none of them."""
     rules = (ROOT / "firestore.rules").read_text()
     named = set(re.findall(r"match /([a-z_]+)/\{path=\*\*\}", rules))
-    ours = {firestore.TURNS, firestore.SESSIONS, firestore.APP_CHECK_TOKENS}
+    ours = set(STORED) - {firestore.EVENTS, firestore.STEPS}
     assert ours | {demo_tools.TICKETS} == named
     assert "if true" not in rules
     assert rules.count("allow") - rules.count("wider `allow`") == rules.count("if false")

@@ -45,9 +45,9 @@ def start(
     """Create the turn, or attach to it when the same request was made under this id before.
 
     Raises TurnConflict for another request, SignInRequired for a session of nobody, SessionBusy
-    while another turn has the session, Gone past the retention (a cursor on a turn that is not
-    there says so too: running it again would repeat its effects), AgentFailed, BadCursor,
-    StorageUnavailable, NewerSchema.
+    while another turn has the session, TooManyTurns, TooManyRunningTurns, Gone past the retention
+    (a cursor on a turn that is not there says so too: running it again would repeat its effects),
+    AgentFailed, BadCursor, StorageUnavailable, NewerSchema.
     """
     if request.session_id is not None and not record.is_user(owner):
         raise SignInRequired("a session needs a signed-in user: send Authorization: Bearer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from functions.turns.lease import Holder
 from functions.turns.numbering import WINDOW
 
 if TYPE_CHECKING:
-    from google.cloud.firestore import DocumentReference
+    from google.cloud.firestore import DocumentReference, DocumentSnapshot
 
 SCHEMA = 1
 """Documents of a higher schema are left alone: a newer version of this package wrote them (R2).
@@ -185,6 +185,20 @@ def from_fields(
         created_at=created_at,
         idle_seconds=fields.get("idleSeconds", 0.0),
     )
+
+
+def owned(keys: Iterable[str]) -> frozenset[str]:
+    """Those of these turns that run and whose lease has not lapsed. Raises StorageUnavailable."""
+    found = firestore.get_all(map(reference, keys), field_paths=("status", "lease"))
+    return frozenset(key for key, snapshot in found.items() if _is_owned(snapshot))
+
+
+def _is_owned(snapshot: DocumentSnapshot[Any]) -> bool:
+    fields = snapshot.to_dict()
+    if fields is None or fields["status"] != RUNNING:
+        return False
+    holder = Holder.from_fields(fields["lease"])
+    return not holder.lapsed(snapshot.read_time, snapshot.update_time)
 
 
 def load(key: str, *, within_seconds: float = firestore.READ_SECONDS) -> Record | None:

@@ -94,12 +94,19 @@ def error_of(stream: RawStream) -> dict[str, Any]:
 
 
 def decide(
-    server: FunctionServer | str, turn_id: str, step: int, decision: str, cursor: int | None = None
+    server: FunctionServer | str,
+    turn_id: str,
+    step: int,
+    decision: str,
+    cursor: int | None = None,
+    *,
+    uid: str | None = None,
 ) -> RawStream:
     """Post a decision to `run_tool_step`."""
     url = server if isinstance(server, str) else server.url
     body = json.dumps({"step": step, "decision": decision}).encode()
-    return RawStream(url, "POST", headers(turn_id, cursor, Content_Type="application/json"), body)
+    given = headers(turn_id, cursor, uid=uid, Content_Type="application/json")
+    return RawStream(url, "POST", given, body)
 
 
 def cancel(server: FunctionServer | str, turn_id: str, *, uid: str | None = None) -> str:
