@@ -1,4 +1,6 @@
-/** When to try again. */
+/** When to try again: decided in values, with no clock and no chance of its own. */
+
+import type { TurnProblem } from './view.js';
 
 /** Options of the back-off. All times are milliseconds. */
 export interface BackoffOptions {
@@ -8,4 +10,69 @@ export interface BackoffOptions {
   readonly capMs: number;
   /** After so many failed attempts in a row the client gives up; a new event starts the count again. Default 10. */
   readonly maxFailures: number;
+}
+
+/** The defaults of {@link BackoffOptions}. */
+export const BACKOFF: BackoffOptions = { baseMs: 500, capMs: 30_000, maxFailures: 10 };
+
+/** How a call ended that did not bring its turn to an end. */
+export interface Setback {
+  readonly problem: TurnProblem;
+  /** What `Retry-After` asked for; null without one. */
+  readonly retryAfterMs: number | null;
+}
+
+/** What to do about a setback. */
+export type Verdict =
+  /** Never: the same call would be refused again. */
+  | { readonly kind: 'stop' }
+  /** Not by itself: too many attempts in a row failed. */
+  | { readonly kind: 'give_up' }
+  /** `firm`: the server asked for this delay, so nothing shortens it. */
+  | { readonly kind: 'retry'; readonly delayMs: number; readonly firm: boolean }
+  /** At once, with tokens that are fresh in every way. */
+  | { readonly kind: 'refresh' };
+
+/** A server's word is taken for no longer than this: 5 minutes. */
+const RETRY_AFTER_CAP_MS = 300_000;
+
+/**
+ * Return what to do next.
+ *
+ * @param failures - attempts since the last new event that failed, this one included
+ * @param refreshed - the one retry with fresh tokens was made already
+ * @param random - from 0 to below 1: full jitter, so that clients that were cut together come apart
+ */
+export function judge(
+  { problem, retryAfterMs }: Setback,
+  failures: number,
+  refreshed: boolean,
+  options: BackoffOptions,
+  random: number,
+): Verdict {
+  if (problem.status === 401 && !refreshed) return { kind: 'refresh' };
+  if (isFinal(problem)) return { kind: 'stop' };
+  if (failures >= options.maxFailures) return { kind: 'give_up' };
+  const { baseMs, capMs } = options;
+  if (retryAfterMs !== null)
+    return { kind: 'retry', delayMs: retryAfterMs + random * baseMs, firm: true };
+  const most = Math.min(capMs, baseMs * 2 ** Math.max(0, failures - 1));
+  return { kind: 'retry', delayMs: random * most, firm: false };
+}
+
+/**
+ * Read a `Retry-After` header, which is seconds or a date; null if there is none, or it is neither.
+ *
+ * @param now - `Date.now()`
+ */
+export function retryAfter(header: string | null, now: number): number | null {
+  if (!header) return null;
+  const ms = /^\s*\d+\s*$/.test(header) ? Number(header) * 1000 : Date.parse(header) - now;
+  return Number.isNaN(ms) ? null : Math.min(Math.max(ms, 0), RETRY_AFTER_CAP_MS);
+}
+
+/** Whether the same call would be refused again: an error that names no later time to come back. */
+function isFinal({ code, status }: TurnProblem): boolean {
+  if (status === null || status === 408 || status === 425 || status === 429) return false;
+  return status < 500 || code === 'agent_failed' || code === 'not_configured';
 }

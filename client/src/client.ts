@@ -1,22 +1,51 @@
+import { EMPTY } from './fold.js';
+import { newTurnId } from './ids.js';
 import type { ClientOptions, TurnOptions } from './options.js';
+import { follow } from './turn.js';
 import type { SavedTurn, TurnView } from './view.js';
 
 /** Starts turns and resumes them. Holds no connection itself; one is enough for a page. */
-export declare class TurnClient {
-  /** Throws a `TypeError` where there is no `fetch`, no `crypto` or no `ReadableStream`. */
-  constructor(options: ClientOptions);
+export class TurnClient {
+  readonly #options: ClientOptions;
+
+  /** @throws TypeError - the browser lacks what streaming needs; the message says what */
+  constructor(options: ClientOptions) {
+    for (const name of ['AbortController', 'ReadableStream', 'TextDecoder', 'crypto', 'fetch'])
+      if (!(name in globalThis) && !(name === 'fetch' && options.fetch))
+        throw new TypeError(`agent-turns-client needs ${name}, which is missing here`);
+    this.#options = options;
+  }
 
   /**
    * Start a turn and return at once. The start is posted, under the same turn id, until the first
    * event has come; it runs once however often it is posted.
    */
-  start(request: StartRequest, options?: TurnOptions): TurnHandle;
+  start(request: StartRequest, options: TurnOptions = {}): TurnHandle {
+    const { prompt, sessionId = null, turnId = newTurnId() } = request;
+    return follow(fresh(turnId, { prompt, sessionId, begun: false }), this.#options, options);
+  }
 
   /**
    * Go on with a turn: one that was saved from where it was, one known by its id from its first
    * event. One that was saved at its end connects to nothing.
    */
-  resume(saved: SavedTurn | { readonly turnId: string }, options?: TurnOptions): TurnHandle;
+  resume(saved: SavedTurn | { readonly turnId: string }, options: TurnOptions = {}): TurnHandle {
+    const known = 'version' in saved && saved.version === 1 ? saved : fresh(saved.turnId, {});
+    return follow(known, this.#options, options);
+  }
+}
+
+function fresh(turnId: string, parts: Partial<SavedTurn>): SavedTurn {
+  return {
+    version: 1,
+    turnId,
+    prompt: null,
+    sessionId: null,
+    begun: true,
+    stopping: false,
+    state: EMPTY,
+    ...parts,
+  };
 }
 
 /** What a turn is started with. */
@@ -71,9 +100,4 @@ export interface TurnHandle {
 
   /** Resolves, never rejects, when the turn is over, given up or closed. */
   readonly finished: Promise<TurnView>;
-}
-
-/** What `approve`, `deny` and `stop` reject with; `problem` is the answer. */
-export declare class TurnError extends Error {
-  readonly problem: import('./view.js').TurnProblem;
 }

@@ -7,7 +7,8 @@
 
 export type { BackoffOptions } from './backoff.js';
 export type { StartRequest, TurnHandle } from './client.js';
-export { TurnClient, TurnError } from './client.js';
+export { TurnClient } from './client.js';
+export { TurnError } from './errors.js';
 export type {
   Done,
   DoneReason,

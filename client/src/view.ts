@@ -31,10 +31,11 @@ export type TurnStatus =
   | 'closed';
 
 /**
- * How a step stands: `running`, `pending` (a person has to decide), an outcome, or `stopped`: the
- * turn was over before the step had an outcome.
+ * How a step stands: `running`, `pending` (a person has to decide), `decided` (this page's decision is
+ * recorded, and what it leads to is on its way), an outcome, or `stopped` (the turn was over before
+ * the step had an outcome).
  */
-export type StepStatus = 'running' | 'pending' | 'stopped' | ToolStatus;
+export type StepStatus = 'running' | 'pending' | 'decided' | 'stopped' | ToolStatus;
 
 /** A tool step. */
 export interface Step {

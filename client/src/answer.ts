@@ -1,0 +1,51 @@
+/** Answers that are no event stream, made into values. */
+
+import { retryAfter, type Setback } from './backoff.js';
+import type { TurnProblem } from './view.js';
+
+const MAX_CHARACTERS = 65_536;
+
+/** What a client says when no server of ours did. */
+export function problem(code: string, message: string): TurnProblem {
+  return { code, message, correlationId: null, status: null, turnId: null };
+}
+
+/** Read a body as JSON; undefined if it is none, or too long. */
+export async function readJson({ body }: Response): Promise<Fields> {
+  const decoder = new TextDecoder();
+  const reader = body?.getReader();
+  let text = '';
+  while (reader && text.length < MAX_CHARACTERS) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    text += decoder.decode(value, { stream: true });
+  }
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Return the error that was answered: the protocol's, or what a proxy or a platform said instead. */
+export function setbackOf({ ok, status, headers }: Response, said: Fields): Setback {
+  const error = said?.['error'] as Fields;
+  const code = word(error?.['code']);
+  return {
+    problem: {
+      code: code ?? (ok ? 'bad_content' : 'http_error'),
+      message: word(error?.['message']) ?? `${status} ${headers.get('content-type')}`,
+      correlationId: word(error?.['correlationId']) ?? headers.get('x-correlation-id'),
+      // A page with status 200 is a proxy's or a portal's: not the server's word.
+      status: ok && !code ? null : status,
+      turnId: word(error?.['turnId']),
+    },
+    retryAfterMs: retryAfter(headers.get('retry-after'), Date.now()),
+  };
+}
+
+type Fields = Record<string, unknown> | undefined;
+
+function word(value: unknown): string | null {
+  return typeof value === 'string' ? value : null;
+}

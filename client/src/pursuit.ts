@@ -1,0 +1,192 @@
+/** Keeps a turn connected: when to connect, what an ended connection means, when to give up. */
+
+import type { EventSourceMessage } from 'eventsource-parser';
+import { BACKOFF, judge } from './backoff.js';
+import { type Call, place } from './calls.js';
+import { type Connection, IDLE_MS, type Outcome, type Sink } from './connection.js';
+import { isOffline } from './lifecycle.js';
+import type { ClientOptions } from './options.js';
+import type { Tell } from './timeline.js';
+import type { ConnectionView, Notice, TurnProblem, TurnStatus } from './view.js';
+
+/** What a pursuit asks and tells its turn. */
+export interface Pursued {
+  /** What to ask for next; null for nothing. */
+  next(): Call | null;
+  /** The call was admitted: its stream is open. */
+  admitted(call: Call): void;
+  /** As `Sink.frame`. Returns null for a frame that brings nothing new. */
+  frame(message: EventSourceMessage): boolean | null;
+  /** Whether the turn's last event has come. */
+  hasEnded(): boolean;
+  /** Whether nothing more is to happen: it is over, or was left. */
+  isOver(): boolean;
+  /** Whether a response that ended cleanly now ended because a person is asked. */
+  waits(): boolean;
+  /** How it stands; `problem` says why, for a turn that ends with it. */
+  stands(status: Standing, problem?: TurnProblem): void;
+  /** The call is refused for good. Returns whether the turn goes on without it. */
+  refused(call: Call, problem: TurnProblem): boolean;
+  /** There is something to paint. */
+  changed(): void;
+}
+
+/** How a turn stands after a connection. */
+export type Standing =
+  | Extract<TurnStatus, 'reconnecting' | 'waiting' | 'error' | 'failed'>
+  | 'over';
+
+/** The pursuit of a turn. */
+export interface Pursuit {
+  readonly view: () => ConnectionView;
+  /** Whether a connection is under way. */
+  readonly isLive: () => boolean;
+  /** Connect, unless a connection is under way. */
+  readonly connect: () => void;
+  /** As `connect`, for a reason from outside; a connection is dropped if it is suspect or silent. */
+  readonly wake: (suspect: boolean) => void;
+  /** As `wake`, for a person: no delay holds, and the count of failures starts again. */
+  readonly insist: () => void;
+  /** The page is left: release the socket, connect to nothing until `shown`. */
+  readonly leave: () => void;
+  readonly shown: () => void;
+  /** Connect once more at that time (`Date.now()`), if nothing does so before. */
+  readonly look: (at: number) => void;
+  readonly end: () => void;
+}
+
+/** `setTimeout` takes no more. */
+const MAX_DELAY_MS = 2 ** 31 - 1;
+
+export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursuit {
+  const backoff = { ...BACKOFF, ...client.backoff };
+  let view: ConnectionView = {
+    attempt: 0,
+    failures: 0,
+    retryAt: null,
+    problem: null,
+    notice: null,
+  };
+  let live: Connection | null = null;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  /** The present connection has brought a new event. */
+  let progress = false;
+  /** The present attempt has fresh tokens, as the last one was refused for its own. */
+  let refreshing = false;
+  /** The server named the time of the next attempt. */
+  let firm = false;
+  let left = false;
+
+  return { view: () => view, isLive: () => !!live, connect, wake, insist, leave, shown, look, end };
+
+  function connect(): void {
+    if (live || left || turn.isOver()) return;
+    const call = turn.next();
+    if (!call) return;
+    clearTimeout(timer);
+    progress = firm = false;
+    note({ attempt: view.attempt + 1, retryAt: null });
+    live = place(call, client, tell, refreshing, view.attempt, sink(call));
+    void live.outcome.then((outcome) => {
+      live = null;
+      if (!turn.isOver()) ended(outcome, call);
+    });
+  }
+
+  function sink(call: Call): Sink {
+    return {
+      opened: (waitedMs) => {
+        refreshing = false;
+        tell({ kind: 'open', attempt: view.attempt, waitedMs });
+        notice(null);
+        turn.admitted(call);
+      },
+      frame: (message) => {
+        const goesOn = turn.frame(message);
+        if (goesOn !== null && !progress) {
+          progress = true;
+          note({ failures: 0, problem: null });
+        }
+        return goesOn ?? true;
+      },
+      ping: () => tell({ kind: 'ping' }),
+      notice,
+    };
+  }
+
+  function ended({ why, setback }: Outcome, call: Call): void {
+    const { problem } = setback;
+    if (why === 'over' || turn.hasEnded()) return turn.stands('over');
+    if (why === 'refused') tell({ kind: why, status: problem.status ?? 0, code: problem.code });
+    else tell({ kind: 'dropped', why, message: problem.message });
+    if (why === 'ended' && turn.waits()) {
+      note({ problem: null });
+      return turn.stands('waiting');
+    }
+    note({ problem });
+    turn.stands('reconnecting', problem);
+    if (why === 'hidden') return;
+    if (why === 'woken') return connect();
+    if (why !== 'refused' && isOffline()) {
+      notice('offline');
+      return later(backoff.capMs);
+    }
+    if (!progress) note({ failures: view.failures + 1 });
+    const verdict = judge(setback, view.failures, refreshing, backoff, Math.random());
+    refreshing = verdict.kind === 'refresh';
+    if (verdict.kind === 'retry') {
+      firm = verdict.firm;
+      later(verdict.delayMs);
+    } else if (refreshing || (verdict.kind === 'stop' && turn.refused(call, problem))) connect();
+    else turn.stands(verdict.kind === 'stop' ? 'error' : 'failed', problem);
+  }
+
+  function later(delayMs: number): void {
+    look(Date.now() + delayMs);
+    note({ retryAt: Date.now() + delayMs });
+    tell({ kind: 'retry', delayMs, failures: view.failures });
+  }
+
+  function look(at: number): void {
+    timer = setTimeout(connect, Math.min(Math.max(at - Date.now(), 0), MAX_DELAY_MS));
+  }
+
+  function wake(suspect: boolean): void {
+    if (!live) firm || connect();
+    else if (suspect || live.silentMs() > (client.idleMs ?? IDLE_MS))
+      live.drop('woken', 'not trusted any more');
+  }
+
+  function insist(): void {
+    firm = false;
+    note({ failures: 0 });
+    wake(true);
+  }
+
+  function leave(): void {
+    left = true;
+    clearTimeout(timer);
+    live?.drop('hidden', 'the page was left');
+  }
+
+  function shown(): void {
+    left = false;
+    wake(false);
+  }
+
+  function end(): void {
+    clearTimeout(timer);
+    note({ retryAt: null });
+    live?.drop('hidden', 'the turn was left');
+  }
+
+  function notice(notice: Notice | null): void {
+    if (notice && notice !== view.notice) tell({ kind: 'notice', notice });
+    note({ notice });
+  }
+
+  function note(news: Partial<ConnectionView>): void {
+    view = { ...view, ...news };
+    turn.changed();
+  }
+}

@@ -1,0 +1,301 @@
+/** One turn as a page holds it: what it shows, what a person may do with it, what is kept of it. */
+
+import type { EventSourceMessage } from 'eventsource-parser';
+import { problem } from './answer.js';
+import { BACKOFF } from './backoff.js';
+import { type Call, place } from './calls.js';
+import type { TurnHandle } from './client.js';
+import { type Connection, HandlerError } from './connection.js';
+import { decode } from './decode.js';
+import { TurnError } from './errors.js';
+import { decided, fold, isPending, waits } from './fold.js';
+import { watch } from './lifecycle.js';
+import type { ClientOptions, TurnOptions } from './options.js';
+import { Painter } from './painter.js';
+import { type Deferred, defer } from './promise.js';
+import { pursue, type Standing } from './pursuit.js';
+import { askToStop } from './stop.js';
+import { guarded, teller } from './timeline.js';
+import type { SavedTurn, TurnProblem, TurnStatus, TurnView } from './view.js';
+
+type Decision = 'approve' | 'deny';
+
+/** After an approval's time the server records that, if it is asked. */
+const EXPIRY_GRACE_MS = 1_000;
+
+const OVER = problem('over', 'the turn is over, or was left');
+
+export function follow(
+  saved: SavedTurn,
+  client: ClientOptions,
+  { onEvent }: TurnOptions,
+): TurnHandle {
+  const { turnId, prompt, sessionId } = saved;
+  let { state, begun } = saved;
+  let status: TurnStatus = waits(state) ? 'waiting' : 'connecting';
+  let error: TurnProblem | null = null;
+  let over = false;
+  /** Another step runs: the next decision waits until the stream has said what came of it. */
+  let busy = false;
+  let stopping: Deferred<void> | null = null;
+  let asking: Connection | undefined;
+  const decisions = new Map<number, Deferred<void> & { decision: Decision }>();
+  const listeners = new Set<{ readonly call: () => void }>();
+  const finished = defer<TurnView>();
+  const tell = teller(turnId, client.onTimeline);
+  const painter = new Painter(paint, client.schedule);
+  const pursuit = pursue(
+    {
+      next,
+      admitted,
+      frame,
+      refused,
+      stands,
+      changed,
+      waits: () => waits(state),
+      hasEnded: () => !!state.end,
+      isOver: () => over,
+    },
+    client,
+    tell,
+  );
+  let pending: TurnView['pending'] = [];
+  let view = look();
+  const unwatch = watch({
+    online: () => pursuit.wake(true),
+    shown: pursuit.shown,
+    left: pursuit.leave,
+    hidden: () => painter.settle(),
+  });
+
+  if (state.end) stands('over');
+  else {
+    if (saved.stopping) stop().catch(() => {});
+    pursuit.connect();
+  }
+
+  return {
+    turnId,
+    finished: finished.promise,
+    getSnapshot: () => view,
+    subscribe: (call) => {
+      const listener = { call };
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+    approve: (step) => decide(step, 'approve'),
+    deny: (step) => decide(step, 'deny'),
+    stop,
+    reconnect,
+    close: () => over || settle('closed'),
+    save: () => ({ ...saved, begun, stopping: !!stopping, state }),
+  };
+
+  // What the pursuit asks and tells
+
+  function next(): Call | null {
+    const { cursor } = state;
+    if (!begun)
+      // A start that is stopped is not posted again: the stop's answer says how it stands.
+      return stopping && pursuit.view().attempt
+        ? null
+        : {
+            name: 'start_turn',
+            turnId,
+            cursor,
+            body: { prompt, ...(sessionId === null ? {} : { sessionId }) },
+          };
+    const [first] = decisions;
+    if (!first || busy || !waits(state)) return { name: 'resume_turn', turnId, cursor };
+    const [step, { decision }] = first;
+    return { name: 'run_tool_step', turnId, cursor, step, body: { step, decision } };
+  }
+
+  function admitted({ step }: Call): void {
+    if (step !== undefined) {
+      state = decided(state, step);
+      recorded();
+    }
+    if (begun && !waits(state)) status = 'streaming';
+    changed();
+  }
+
+  function frame({ id = '', event: type = 'message', data }: EventSourceMessage): boolean | null {
+    const event = decode(id, type, data);
+    if (!event || event.id <= state.cursor) {
+      tell({ kind: 'ignored', id, type });
+      return null;
+    }
+    try {
+      onEvent?.(event);
+    } catch (cause) {
+      throw new HandlerError(String(cause), { cause });
+    }
+    state = fold(state, event);
+    begun = true;
+    status = 'streaming';
+    tell({ kind: 'event', event });
+    recorded();
+    changed();
+    return !state.end;
+  }
+
+  function refused({ step }: Call, reason: TurnProblem): boolean {
+    if (step === undefined) return false;
+    // That decision is refused, not the turn: what became of the step, a resume says.
+    take(step)?.reject(new TurnError(reason));
+    return true;
+  }
+
+  function stands(standing: Standing, reason?: TurnProblem): void {
+    busy = reason?.code === 'turn_busy';
+    if (standing === 'over') {
+      const { end } = state;
+      if (end?.type === 'error') {
+        error = end.error;
+        settle('error');
+      } else settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
+    } else if (standing === 'waiting') wait();
+    else if (standing === 'reconnecting') {
+      status = begun ? standing : 'connecting';
+      changed();
+    } else {
+      error = reason ?? OVER;
+      if (standing === 'error') return settle(standing);
+      reject(error);
+      show(standing);
+    }
+  }
+
+  function changed(): void {
+    painter.request();
+  }
+
+  /** The turn waits for a person: for a decision made here, or one that is learned of later. */
+  function wait(): void {
+    if (decisions.size) return pursuit.connect();
+    const ends = state.steps
+      .filter(isPending())
+      .map(({ expiresAt }) => Date.parse(expiresAt ?? ''))
+      .filter((end) => end);
+    if (ends.length) pursuit.look(Math.min(...ends) + EXPIRY_GRACE_MS);
+    show('waiting');
+  }
+
+  // What a person does
+
+  function decide(step: number, decision: Decision): Promise<void> {
+    const known = state.steps.find((each) => each.step === step);
+    if (!known || over || status === 'failed')
+      return Promise.reject(new TurnError(error ?? problem('unknown_step', `no step ${step}`)));
+    if (known.status !== 'pending') return Promise.resolve();
+    const entry = { ...(decisions.get(step) ?? defer()), decision };
+    decisions.set(step, entry);
+    if (status === 'waiting') pursuit.connect();
+    return entry.promise;
+  }
+
+  /** Take out the decisions that are recorded. */
+  function recorded(): void {
+    for (const [step] of decisions) if (!state.steps.some(isPending(step))) take(step)?.resolve();
+  }
+
+  function take(step: number): Deferred<void> | undefined {
+    const entry = decisions.get(step);
+    decisions.delete(step);
+    return entry;
+  }
+
+  function stop(): Promise<void> {
+    if (over) return Promise.resolve();
+    if (stopping) return stopping.promise;
+    const asked = defer();
+    stopping = asked;
+    changed();
+    void askToStop({
+      ask: (refresh) => {
+        asking = place({ name: 'cancel_turn', turnId, cursor: 0 }, client, tell, refresh);
+        return asking;
+      },
+      backoff: client.backoff,
+      isMoot: () => stopping !== asked,
+      patience: () => (over ? BACKOFF.maxFailures : Number.POSITIVE_INFINITY),
+      comes: () => !begun && pursuit.isLive(),
+    }).then((refusal) => {
+      if (stopping !== asked) return;
+      stopping = null;
+      if (refusal?.code === 'unknown_turn' && !begun) {
+        state = { ...state, end: { type: 'done', reason: 'cancelled', usage: null } };
+        stands('over');
+      } else if (refusal) asked.reject(new TurnError(refusal));
+      asked.resolve();
+      changed();
+      // Its last event is there to be read.
+      if (!pursuit.isLive()) reconnect();
+    });
+    return asked.promise;
+  }
+
+  function reconnect(): void {
+    if (over) return;
+    if (status === 'failed') {
+      error = null;
+      status = begun ? 'reconnecting' : 'connecting';
+    }
+    pursuit.insist();
+  }
+
+  // Ends and paints
+
+  /** Nothing more will happen. */
+  function settle(end: TurnStatus): void {
+    over = true;
+    unwatch();
+    pursuit.end();
+    reject(error ?? OVER);
+    // A stop that was asked for is still to be sent when the turn is just left.
+    if (end !== 'closed') {
+      stopping?.resolve();
+      stopping = null;
+      asking?.drop('hidden', '');
+    }
+    show(end);
+  }
+
+  function reject(reason: TurnProblem): void {
+    for (const [step] of decisions) take(step)?.reject(new TurnError(reason));
+  }
+
+  function show(now: TurnStatus): void {
+    status = now;
+    tell({ kind: 'settled', status });
+    painter.flush();
+    if (status !== 'waiting') finished.resolve(view);
+  }
+
+  function paint(): void {
+    view = look();
+    for (const { call } of [...listeners]) guarded(call);
+  }
+
+  function look(): TurnView {
+    const { end, ...shown } = state;
+    const { reason = null, usage = null } = end?.type === 'done' ? end : {};
+    const asked = state.steps.filter(isPending());
+    if (asked.length !== pending.length || asked.some((step, at) => step !== pending[at]))
+      pending = asked;
+    return {
+      turnId,
+      prompt,
+      sessionId,
+      status,
+      ...shown,
+      pending,
+      stopping: !!stopping,
+      reason,
+      usage,
+      error,
+      connection: pursuit.view(),
+    };
+  }
+}
