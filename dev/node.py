@@ -16,9 +16,11 @@ OLDEST_MAJOR = 20
 PACKAGE = FIREBASE_TOOLS / "node_modules" / "firebase-tools"
 
 SDK = ROOT / "tests" / "e2e" / "sdk"
+CLIENT = ROOT / "client"
 
 FOLDERS = (
     (FIREBASE_TOOLS, "firebase-tools"),
+    (CLIENT, "the client's packages"),
     (SDK, "the Firebase JS SDK, for tests"),
 )
 """Each has a `package.json` and a lock file of its own, and what it is for. None is at the root:
@@ -46,19 +48,28 @@ def ensure_packages(folder: Path, what: str) -> None:
     if stamp.exists() and stamp.read_text("utf-8") == wanted:
         return
     locate()
-    npm = shutil.which("npm")
-    if npm is None:
-        raise ProblemError(
-            "npm was not found. It comes with Node.js: install that from https://nodejs.org."
-        )
     progress.run(
         f"Installing {what}",
-        [npm, "ci"],
+        [npm(), "ci"],
         cwd=folder,
         on_failure=f"npm could not install {what} (its words are above). Check the connection to"
         " the npm registry, then run the same command again.",
     )
     stamp.write_text(wanted, "utf-8")
+
+
+def npm() -> str:
+    """Return the command of npm.
+
+    Raises:
+        ProblemError: there is none.
+    """
+    command = shutil.which("npm")
+    if command is None:
+        raise ProblemError(
+            "npm was not found. It comes with Node.js: install that from https://nodejs.org."
+        )
+    return command
 
 
 def locate() -> str:

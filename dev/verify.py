@@ -5,23 +5,25 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from dev import command, firestore_emulator, setup
+from dev import command, firestore_emulator, node, setup
 from dev.project import ROOT, ProblemError
 from dev.python import BIN
 
 STAGES = {
-    "format": ["ruff", "format", "--check"],
-    "lint": ["ruff", "check"],
-    "types": ["mypy"],
-    "tests": ["pytest"],
+    "format": [["npm", "run", "format:check"], ["ruff", "format", "--check"]],
+    "lint": [["npm", "run", "lint"], ["ruff", "check"]],
+    "types": [["npm", "run", "types"], ["mypy"]],
+    "tests": [["npm", "test"], ["pytest"]],
 }
-FORMAT = [["ruff", "format"], ["ruff", "check", "--fix"]]
+"""What each stage runs. `npm` runs a script of the client's package."""
+FORMAT = [["npm", "run", "format"], ["ruff", "format"], ["ruff", "check", "--fix"]]
 
 
 def run(stages: list[str], extra: list[str]) -> int:
     """Run those stages in order up to the first that fails; return its exit status, or 0.
 
-    The extra arguments go to the last one. Tests that need the Firestore emulator skip, or in CI
+    The extra arguments go to the last command of all; with any, the last stage runs nothing else:
+    they mean something to one tool. Tests that need the Firestore emulator skip, or in CI
     fail, where it cannot be had; the others run.
     """
     for stage in stages:
@@ -30,12 +32,15 @@ def run(stages: list[str], extra: list[str]) -> int:
                 firestore_emulator.ensure()
             except ProblemError as missing:
                 print(f"\n{missing}\n", file=sys.stderr)
-        line = [*STAGES[stage], *(extra if stage == stages[-1] else [])]
-        print(f"== {stage}: {' '.join(line)}", flush=True)
-        status = _call(line)
-        if status:
-            print(f"\nverify: the {stage} stage failed.", file=sys.stderr)
-            return status
+        lines = STAGES[stage]
+        if extra and stage == stages[-1]:
+            lines = [[*lines[-1], *extra]]
+        for line in lines:
+            print(f"== {stage}: {' '.join(line)}", flush=True)
+            status = _call(line)
+            if status:
+                print(f"\nverify: the {stage} stage failed.", file=sys.stderr)
+                return status
     return 0
 
 
@@ -49,6 +54,8 @@ def main() -> int:
 
 
 def _call(line: list[str]) -> int:
+    if line[0] == "npm":
+        return subprocess.run([node.npm(), *line[1:]], cwd=node.CLIENT, check=False).returncode
     return subprocess.run([BIN / line[0], *line[1:]], cwd=ROOT, check=False).returncode
 
 
