@@ -68,7 +68,8 @@ def uid(token: str, settings: Settings) -> str:
         except auth.CertificateFetchError:
             raise IdentityUnavailable(_NO_ANSWER) from None
         except (auth.InvalidIdTokenError, auth.UserDisabledError, auth.UserNotFoundError) as error:
-            if isinstance(error.cause, json.JSONDecodeError):  # the keys', not the token's
+            # The keys', and not the token's: its form was read before.
+            if isinstance(error.cause, (json.JSONDecodeError, UnicodeDecodeError)):
                 raise IdentityUnavailable(_NO_ANSWER) from None
             raise SignInFailed("the ID token is not genuine, or was revoked") from None
         except (exceptions.FirebaseError, GoogleAuthError) as error:
@@ -143,10 +144,11 @@ class _Keys(jwt.PyJWKClient):
     """App Check's public keys. Whatever keeps them away is an outage, and no bad token."""
 
     _failed_at = float("-inf")
+    _one_at_a_time = threading.RLock()
 
     def get_signing_keys(self, refresh: bool = False) -> list[jwt.PyJWK]:
-        """The keys, fetched by one thread at a time. Raises IdentityUnavailable."""
-        with self._client_lock:
+        """The keys, fetched by one thread for all. Raises IdentityUnavailable."""
+        with self._one_at_a_time:
             if time.monotonic() < self._failed_at + SHARED_SECONDS:
                 raise IdentityUnavailable(_NO_ANSWER)
             try:

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-
 import pytest
 
 from dev import token
 from functions.errors import SignInRequired
 from functions.identity.caller import Caller
-from tests.conftest import PROJECT, Serve
+from tests.conftest import Serve
 from tests.support.client import error_of, headers, id_token, new_turn_id
 from tests.support.server import FunctionServer
 from tests.support.sse import RawStream
 
 pytestmark = pytest.mark.emulator
-
-
-@pytest.fixture(scope="module")
-def module_serve(firestore_emulator: str) -> Iterator[Serve]:
-    """One process of each kind for all of these tests."""
-    with ExitStack() as stack:
-
-        def start_one(target: str, **environ: str) -> FunctionServer:
-            server = FunctionServer(target, firestore_emulator, PROJECT, environ)
-            return stack.enter_context(server)
-
-        yield start_one
 
 
 @pytest.fixture(scope="module")

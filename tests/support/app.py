@@ -21,7 +21,7 @@ from flask import Request, Response
 from google.cloud.firestore import Increment
 
 from functions import firestore
-from functions.endpoints import cancel, finish, resume, start, step
+from functions.endpoints import cancel, finish, front, resume, start, step
 from functions.endpoints.service import Service
 from functions.turns.program import Agent, StepFailed, Turn
 from functions.turns.tools import Call, Happened, Policy, ToolError, tool
@@ -319,3 +319,13 @@ def run_tool_step(request: Request) -> Response:
 def finishturn(request: Request) -> Response:
     """`finishturn`, for the scripted agent's turns."""
     return finish.finish_turn(request, service)
+
+
+@https_fn.on_request()
+def broken(request: Request) -> Response:
+    """A function with a bug."""
+
+    def handle(_request: Request) -> Response:
+        raise SecretError("sk-secret-1234")
+
+    return front.serve(request, service.settings, methods=("GET", "POST"), handler=handle)

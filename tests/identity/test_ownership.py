@@ -1,0 +1,147 @@
+"""Two users, two apps, and nobody: every call on somebody else's turn, as on one that never was."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from functions import firestore
+from functions.turns import record
+from tests.conftest import PROJECT, Serve
+from tests.identity.conftest import Answer, call
+from tests.support.client import app_check, id_token, new_turn_id
+from tests.support.server import FunctionServer
+
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
+
+ON_A_TURN = ("resume_turn", "run_tool_step", "cancel_turn")
+
+
+@dataclass(frozen=True)
+class Who:
+    """A caller."""
+
+    app: str
+    uid: str | None
+
+    def owns(self, turn_of: Who) -> bool:
+        """Whether a turn of that caller is this one's."""
+        if turn_of.uid is None:
+            return self == turn_of
+        return self.uid == turn_of.uid
+
+
+CALLERS = [Who(app, uid) for app in ("1:2:web:a", "1:2:ios:b") for uid in ("ada", "bob", None)]
+OWNERS = [Who("1:2:web:a", "ada"), Who("1:2:web:a", None)]
+STRANGERS = [(of, who) for of, who in itertools.product(OWNERS, CALLERS) if not who.owns(of)]
+
+
+def name(pair: object) -> str:
+    """A test's name."""
+    if isinstance(pair, Who):
+        return f"{pair.uid or 'nobody'}-{pair.app[4:7]}"
+    return str(pair)
+
+
+@pytest.fixture(scope="module")
+def servers(firestore_emulator: str) -> Iterator[dict[str, FunctionServer]]:
+    """A process of each function."""
+    with ExitStack() as stack:
+        yield {
+            target: stack.enter_context(FunctionServer(target, firestore_emulator, PROJECT, {}))
+            for target in ("start_turn", *ON_A_TURN)
+        }
+
+
+def ask(
+    servers: dict[str, FunctionServer], function: str, who: Who, turn_id: str, script: object = ()
+) -> Answer:
+    """Call a function as somebody."""
+    body = None
+    if function == "start_turn":
+        body = json.dumps({"prompt": json.dumps(script)}).encode()
+    if function == "run_tool_step":
+        body = json.dumps({"step": 1, "decision": "approve"}).encode()
+    return call(
+        servers[function],
+        app=app_check(who.app),
+        bearer=None if who.uid is None else id_token(who.uid),
+        turn_id=turn_id,
+        body=body,
+        method="GET" if function == "resume_turn" else "POST",
+    )
+
+
+def waiting_turn(servers: dict[str, FunctionServer], owner: Who, path: Path) -> str:
+    """A turn that waits for a decision."""
+    turn_id = new_turn_id()
+    script: Sequence[object] = [["say", "ours"], ["tools", ["refund", {"path": str(path)}]]]
+    started = ask(servers, "start_turn", owner, turn_id, script)
+    assert b"tool_pending" in started.body
+    return turn_id
+
+
+def stored(owner: Who, turn_id: str) -> tuple[object, ...]:
+    """All that is stored of a turn: its lease, when it was last written, its journal."""
+    said = f"uid:{owner.uid}" if owner.uid is not None else f"app:{owner.app}:{turn_id}"
+    key = record.turn_key(said, turn_id)
+    turn = record.load(key)
+    assert turn is not None
+    events = record.reference(key).collection(firestore.EVENTS).order_by("index").stream()
+    chunks = tuple(chunk.get("frames") for chunk in events)
+    return turn.updated_at, turn.holder, turn.status, chunks
+
+
+@pytest.mark.parametrize(("owner", "who"), STRANGERS, ids=name)
+def test_a_strangers_call_is_answered_as_of_an_unknown_turn_and_changes_nothing(
+    servers: dict[str, FunctionServer], tmp_path: Path, owner: Who, who: Who
+) -> None:
+    """Byte for byte, but for the request's own id; no event, no lease, no decision."""
+    turn_id = waiting_turn(servers, owner, tmp_path / "effects")
+    before = stored(owner, turn_id)
+    for function in ON_A_TURN:
+        theirs = ask(servers, function, who, turn_id)
+        unknown = ask(servers, function, who, new_turn_id())
+        assert theirs.outcome == (404, "unknown_turn")
+        assert plain(theirs) == plain(unknown)
+    own = ask(servers, "start_turn", who, turn_id, [["say", "theirs"]])
+    assert (own.status, b"ours" in own.body) == (200, False)
+    assert stored(owner, turn_id) == before
+    assert not (tmp_path / "effects").exists()
+
+
+def plain(answer: Answer) -> tuple[object, ...]:
+    """What a caller can tell answers apart by."""
+    error = json.loads(answer.body)["error"]
+    headers = {k: v for k, v in answer.headers.items() if k not in {"date", "x-correlation-id"}}
+    return answer.status, headers, error["code"], error["message"]
+
+
+def test_a_user_goes_on_in_another_app(servers: dict[str, FunctionServer], tmp_path: Path) -> None:
+    """The turn is the user's: asked on the web, approved on the phone."""
+    web, phone = Who("1:2:web:a", "ada"), Who("1:2:ios:b", "ada")
+    turn_id = waiting_turn(servers, web, tmp_path / "effects")
+    assert ask(servers, "run_tool_step", phone, turn_id).status == 200
+    assert len((tmp_path / "effects").read_text().splitlines()) == 1
+    assert ask(servers, "resume_turn", phone, turn_id).body.count(b"event: done") == 1
+
+
+def test_an_unhandled_exception_is_500_as_json_and_its_id_finds_the_log_line(serve: Serve) -> None:
+    """Nothing else of it: no text, no type, no stack to the client; no text to the log."""
+    server = serve("broken")
+    answer = call(server)
+    assert answer.outcome == (500, "internal")
+    error = json.loads(answer.body)["error"]
+    assert error["message"] == "the request failed on the server"
+    assert b"SecretError" not in answer.body
+    assert answer.headers["access-control-allow-origin"]
+    (line,) = [one for one in server.log_lines() if one["severity"] == "ERROR"]
+    assert line["correlationId"] == error["correlationId"] == answer.headers["x-correlation-id"]
+    assert line["exception"] == "SecretError"
+    assert "sk-secret" not in server.output()

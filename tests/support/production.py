@@ -1,0 +1,26 @@
+"""The functions of `app`, as deployed, but that the Admin SDK finds Google on loopback.
+
+The product has no switch for that: the SDK's own addresses are changed before the first request.
+"""
+
+from __future__ import annotations
+
+import os
+
+from firebase_admin import _token_gen, _user_mgt, app_check
+
+_google = os.environ["GOOGLE_ON_LOOPBACK"]
+app_check._AppCheckService._JWKS_URL = f"{_google}/jwks"
+app_check._AppCheckService._VERIFY_URL_FORMAT = f"{_google}/use?project={{project_id}}"
+_token_gen.ID_TOKEN_CERT_URI = f"{_google}/certs"
+_user_mgt.UserManager.ID_TOOLKIT_URL = f"{_google}/users?of="
+
+from tests.support.app import (  # noqa: E402 - after the addresses
+    broken,
+    cancel_turn,
+    resume_turn,
+    run_tool_step,
+    start_turn,
+)
+
+__all__ = ["broken", "cancel_turn", "resume_turn", "run_tool_step", "start_turn"]
