@@ -6,7 +6,7 @@ from firebase_functions import https_fn, tasks_fn
 from firebase_functions.options import MemoryOption, RateLimits, RetryConfig
 from flask import Request, Response
 
-from functions.agents import agent
+from functions.agents import SECRETS, agent
 from functions.endpoints import cancel, finish, resume, start, step
 from functions.endpoints.service import Service
 from functions.settings import THREADS
@@ -20,6 +20,7 @@ _streaming = https_fn.on_request(
     timeout_sec=3600,
     concurrency=THREADS,
     invoker="public",
+    secrets=SECRETS,
 )
 
 
@@ -66,6 +67,7 @@ def _on_task(function: Callable[[Request], Response]) -> Callable[[Request], Res
         cpu=1,
         timeout_sec=1800,
         concurrency=THREADS,
+        secrets=SECRETS,
         # Of tasks that could not be looked after: Firestore or the container had a bad time.
         retry_config=RetryConfig(
             max_attempts=1000, min_backoff_seconds=5, max_backoff_seconds=60, max_doublings=4

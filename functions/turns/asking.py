@@ -25,6 +25,11 @@ LONGEST_PAUSE_SECONDS = 60.0
 """A model that wants to be left alone for longer is not waited for."""
 
 
+ModelFailure = Literal[
+    "model_refused", "model_auth", "model_unavailable", "context_overflow", "bad_model_response"
+]
+
+
 class ModelUnavailable(Exception):
     """Raised by a model call that may succeed later: a rate limit, an overload, a time-out, a
     stream that broke off. The step withdraws its text and asks again, with back-off.
@@ -41,7 +46,7 @@ class ModelFailed(TurnFailed):
 
     def __init__(
         self,
-        code: Literal["model_refused", "model_auth", "context_overflow", "bad_model_response"],
+        code: ModelFailure,
         message: str,
     ) -> None:
         super().__init__(code, message)
@@ -68,6 +73,11 @@ class Asking:
     def answered(self) -> bool:
         """Whether the step has its outcome."""
         return self._step.finished
+
+    @property
+    def full(self) -> bool:
+        """Whether `emit` would wait for the journal now."""
+        return self._writer.full
 
     def emit(self, text: str) -> None:
         """Stream a piece of the response's text, as `Turn.token` does."""

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from functions.errors import TurnFailed
@@ -142,6 +143,18 @@ class Turn:
         remembered = history.encode(messages)
         if self._membership is not None:
             self._membership.remember(remembered)
+
+    @property
+    def started_at(self) -> datetime:
+        """When the turn was created, by the server's clock: the same in every run of it."""
+        return self._turn.created_at
+
+    def check(self) -> None:
+        """Raise LeaseLost when another container has the turn, TurnFailed when it cannot go on.
+
+        For an agent that waits for something that is neither a token nor a step.
+        """
+        self._writer.check()
 
     def token(self, text: str) -> None:
         """Stream a piece of text. In a re-run, text before the last finished step is not repeated.

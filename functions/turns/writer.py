@@ -154,6 +154,12 @@ class Writer:
         for piece in text.pieces(self._joiner.feed(words), TOKEN_CHARS):
             self._show(piece)
 
+    @property
+    def full(self) -> bool:
+        """Whether a token would have to wait (W4)."""
+        with self._changed:
+            return self._barrier or not self._room()
+
     def mark(self) -> Mark:
         """The place where the next token will stand. Raises as `token` does."""
         self._flush_held()

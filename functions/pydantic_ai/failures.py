@@ -1,0 +1,51 @@
+"""What comes of an error of Pydantic AI's: the model is asked again, or the turn ends by a code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_ai import exceptions
+
+from functions.turns.program import ModelFailed, ModelUnavailable
+
+_FILTERED = "the model's provider filtered the answer"
+_ENDS_STREAMS = frozenset({"google", "google-cloud", "google-gla", "google-vertex"})
+"""Providers whose every response says why it ended: one that does not was cut off."""
+
+
+def sort(error: Exception) -> Exception:
+    """The error to end an attempt with: ModelUnavailable, ModelFailed, or `error` as it is.
+
+    Their messages hold no text of the provider's: it may quote the prompt, or a key.
+    """
+    match error:
+        case exceptions.ModelContextWindowExceededError():
+            return ModelFailed("context_overflow", "the conversation is too long for the model")
+        case exceptions.ModelAuthenticationError() | exceptions.ModelNotFoundError():
+            said = "the model's provider refuses the key, or does not know the model"
+            return ModelFailed("model_auth", said)
+        case exceptions.ModelQuotaExceededError():
+            said = "the quota of the deployment's account with the model's provider is used up"
+            return ModelFailed("model_unavailable", said)
+        case exceptions.ContentFilterError():
+            return ModelFailed("model_refused", _FILTERED)
+        case exceptions.ModelRequestRejectedError():
+            return ModelFailed("model_refused", "the model's provider refuses the request")
+        case exceptions.ModelAPIError():
+            # Limits, overload, time-outs, broken streams, and what a provider has no name for.
+            return ModelUnavailable(type(error).__name__, retry_after_seconds=error.retry_after)
+        case exceptions.UnexpectedModelBehavior():
+            return ModelFailed("bad_model_response", "the model gave no answer that can be used")
+        case OSError():
+            return ModelUnavailable(type(error).__name__)
+    return error
+
+
+def require_whole(response: Any) -> None:
+    """Raise for a response (as JSON) that ended before it was whole: ModelFailed when a filter cut
+    it off, ModelUnavailable when its stream just ended.
+    """
+    if response.get("finish_reason") == "content_filter":
+        raise ModelFailed("model_refused", _FILTERED)
+    if response.get("provider_name") in _ENDS_STREAMS and response.get("finish_reason") is None:
+        raise ModelUnavailable("the stream ended before the response did")
