@@ -1,7 +1,7 @@
 """The turn's ledger as a durability engine of Pydantic AI's: its public `durable_exec` surface.
 
 Unlike the engines that it ships with, a model request streams its text to the client from inside
-its step, while the step is journaled. Why tools go another way: docs/adr/0008.
+its step, while the step is journaled. Why tools go another way: docs/adr/0009.
 """
 
 from __future__ import annotations
