@@ -17,11 +17,13 @@ PACKAGE = FIREBASE_TOOLS / "node_modules" / "firebase-tools"
 
 SDK = ROOT / "tests" / "e2e" / "sdk"
 CLIENT = ROOT / "client"
+RULES = ROOT / "tests" / "rules"
 
 FOLDERS = (
     (FIREBASE_TOOLS, "firebase-tools"),
     (CLIENT, "the client's packages"),
     (SDK, "the Firebase JS SDK, for tests"),
+    (RULES, "the Firestore rules' test client"),
 )
 """Each has a `package.json` and a lock file of its own, and what it is for. None is at the root:
 firebase-tools refuses a project with one there."""
