@@ -1,6 +1,7 @@
 """Composition: what is deployed, and how. `firebase deploy` reads the functions off this module."""
 
 from collections.abc import Callable
+from functools import partial
 
 from firebase_functions import https_fn, tasks_fn
 from firebase_functions.options import MemoryOption, RateLimits, RetryConfig
@@ -9,47 +10,53 @@ from flask import Request, Response
 from functions.agents import SECRETS, agent
 from functions.endpoints import cancel, finish, resume, start, step
 from functions.endpoints.service import Service
-from functions.settings import THREADS
+from functions.settings import MAX_INSTANCES, MIN_INSTANCES, REGION, THREADS
 
 service = Service(agent)
 
-_streaming = https_fn.on_request(
-    region="us-central1",
+_streaming = partial(
+    https_fn.on_request,
+    region=REGION,
     memory=MemoryOption.MB_512,
     cpu=1,
     timeout_sec=3600,
     concurrency=THREADS,
+    max_instances=MAX_INSTANCES,
     invoker="public",
     secrets=SECRETS,
 )
+_short = partial(
+    https_fn.on_request,
+    region=REGION,
+    memory=MemoryOption.MB_512,
+    cpu=1,
+    timeout_sec=60,
+    concurrency=THREADS,
+    min_instances=0,
+    max_instances=MAX_INSTANCES,
+    invoker="public",
+)
 
 
-@_streaming
+@_streaming(min_instances=MIN_INSTANCES)
 def start_turn(request: Request) -> Response:
     """Start a turn, or attach to it."""
     return start.start_turn(request, service)
 
 
-@_streaming
+@_streaming(min_instances=0)
 def run_tool_step(request: Request) -> Response:
     """Decide a step that waits, and stream the turn from there."""
     return step.run_tool_step(request, service)
 
 
-@https_fn.on_request(
-    region="us-central1",
-    memory=MemoryOption.MB_256,
-    cpu=1,
-    timeout_sec=60,
-    concurrency=THREADS,
-    invoker="public",
-)
+@_short()
 def cancel_turn(request: Request) -> Response:
     """End a turn as cancelled."""
     return cancel.cancel_turn(request, service)
 
 
-@_streaming
+@_streaming(min_instances=0)
 def resume_turn(request: Request) -> Response:
     """Stream a turn from the caller's cursor on."""
     return resume.resume_turn(request, service)
@@ -62,12 +69,14 @@ def _on_task(function: Callable[[Request], Response]) -> Callable[[Request], Res
     brings it back again and again, and writes it to the log.
     """
     declared = tasks_fn.on_task_dispatched(
-        region="us-central1",
+        region=REGION,
         memory=MemoryOption.MB_512,
         cpu=1,
         timeout_sec=1800,
         concurrency=THREADS,
         secrets=SECRETS,
+        min_instances=0,
+        max_instances=MAX_INSTANCES,
         # Of tasks that could not be looked after: Firestore or the container had a bad time.
         retry_config=RetryConfig(
             max_attempts=1000, min_backoff_seconds=5, max_backoff_seconds=60, max_doublings=4

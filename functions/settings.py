@@ -23,6 +23,9 @@ CLIENT_IDLE_SECONDS = 10.0
 LONGEST_TURN_HOURS = 1.0
 """A turn's documents must outlive the longest response the platform allows (3,600 s)."""
 
+REGION = "us-central1"
+"""Where the functions run: the region of the project's Firestore database, or the nearest to it."""
+
 THREADS = IntParam(
     "THREADS",
     default=40,
@@ -30,6 +33,19 @@ THREADS = IntParam(
     description="One thread serves one open stream. It is also the function's concurrency.",
 )
 """One number for the server's threads and the deployed concurrency, so they cannot disagree."""
+
+MIN_INSTANCES = IntParam(
+    "MIN_INSTANCES",
+    default=0,
+    label="Containers of start_turn kept warm",
+    description="Billed while idle. With 0 the first call after a quiet time pays a cold start.",
+)
+MAX_INSTANCES = IntParam(
+    "MAX_INSTANCES",
+    default=100,
+    label="Containers of one function at most",
+    description="Bounds the bill; beyond it callers get 429 or 503 and come back.",
+)
 
 
 @dataclass(frozen=True, slots=True)

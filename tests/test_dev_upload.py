@@ -1,7 +1,9 @@
 """What `firebase deploy` uploads, asked of firebase-tools' own code."""
 
 import json
+import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -9,53 +11,79 @@ import pytest
 from dev import node
 from dev.project import ROOT, read
 
-# The names that firebase-tools itself adds to the list before it packs the source.
-_ALWAYS = ["firebase-debug.log", "firebase-debug.*.log", ".runtimeconfig.json"]
-_LIST = """
-const [module, path, ignoreStrings] = JSON.parse(process.argv[1]);
-require(module).readdirRecursive({ path, ignoreStrings })
-  .then((files) => console.log(JSON.stringify(files.map((file) => file.name))));
+_PACK = """
+const [module, source, config] = JSON.parse(process.argv[1]);
+require(module).prepareFunctionsUpload(source, source, config, [], undefined, {})
+  .then((packed) => console.log(JSON.stringify([packed.pathToSource, packed.hash])));
 """
 
 
-def uploaded(root: Path) -> set[str]:
-    module = node.PACKAGE / "lib" / "fsAsync.js"
-    ignore = [*read().config["functions"]["ignore"], *_ALWAYS]
-    words = subprocess.run(
-        [node.locate(), "-e", _LIST, json.dumps([str(module), str(root), ignore])],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return {Path(name).relative_to(root).as_posix() for name in json.loads(words)}
-
-
-def wanted(path: str) -> bool:
-    return (
-        path in {"main.py", "requirements.txt"}
-        or path.startswith("functions/")
-        or ("/" not in path and path.startswith(".env"))
+def packed(root: Path) -> tuple[set[str], str]:
+    """The files of the archive that a deployment uploads, and the hash by which it is compared."""
+    module = node.PACKAGE / "lib" / "deploy" / "functions" / "prepareFunctionsUpload.js"
+    words = json.dumps([str(module), str(root), read().config["functions"]])
+    done = subprocess.run(
+        [node.locate(), "-e", _PACK, words], capture_output=True, text=True, check=True, timeout=60
     )
+    path, digest = json.loads(done.stdout.splitlines()[-1])
+    with zipfile.ZipFile(path) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+    Path(path).unlink()
+    return names, digest
 
 
-def test_nothing_but_the_functions_and_their_settings_is_uploaded() -> None:
-    unwanted = {path for path in uploaded(ROOT) if not wanted(path)}
-    assert not unwanted, "name these in functions.ignore of firebase.json"
-
-
-def test_every_source_file_of_the_functions_is_uploaded() -> None:
-    sources = {"main.py", "requirements.txt"} | {
+def sources() -> set[str]:
+    """What is needed to serve."""
+    return {"main.py", "requirements.txt"} | {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "functions").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert sources <= uploaded(ROOT), "a pattern of functions.ignore matches one of these names"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what is in version control, and of what a working copy has beside it."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():  # not one that is deleted here
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_the_functions_are_uploaded_and_nothing_else() -> None:
+    """Of this working copy, with all that lies around in it."""
+    names, _digest = packed(ROOT)
+    assert not names - sources(), "name these in functions.ignore of firebase.json"
+    assert not sources() - names, "a pattern of functions.ignore matches one of these names"
+
+
+def test_a_change_that_changes_no_function_deploys_nothing(checkout: Path) -> None:
+    """The CLI skips a function whose source has the hash it had."""
+    names, before = packed(checkout)
+    assert names == sources()
+    for changed in ("README.md", "docs/PROTOCOL.md", "firestore.rules", ".env.other"):
+        with (checkout / changed).open("a") as file:
+            file.write("changed\n")
+    assert packed(checkout) == (names, before)
+    with (checkout / "functions" / "settings.py").open("a") as file:
+        file.write("# changed\n")
+    assert packed(checkout)[1] != before
 
 
 @pytest.mark.parametrize(
     "name",
     [
+        ".env",
         ".env.local",
+        ".env.some-project",
         ".git/config",
         ".secret.local",
         "dev/firebase-tools/node_modules/x/index.js",
@@ -66,11 +94,20 @@ def test_every_source_file_of_the_functions_is_uploaded() -> None:
     ],
 )
 def test_what_is_of_one_machine_stays_there(tmp_path: Path, name: str) -> None:
-    for each in (name, "main.py", ".env", ".env.some-project"):
+    """Settings are sent as the functions' environment, not as files."""
+    for each in (name, "main.py"):
         (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / each).touch()
-    assert uploaded(tmp_path) == {"main.py", ".env", ".env.some-project"}
+    assert packed(tmp_path)[0] == {"main.py"}
 
 
 def test_no_package_json_at_the_root_makes_firebase_tools_refuse_the_project() -> None:
+    """It would take the functions for Node.js."""
     assert not (ROOT / "package.json").exists()
+
+
+def test_the_codebase_is_named() -> None:
+    """Deploying into a project that has functions of its own deletes none of them."""
+    functions = read().config["functions"]
+    assert functions["source"] == "."
+    assert functions["codebase"] == "agent-turns"

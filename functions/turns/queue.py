@@ -14,12 +14,10 @@ from typing import Any
 
 from functions import logs
 from functions.errors import QueueUnavailable
-from functions.settings import Settings
+from functions.settings import REGION, Settings
 
 FUNCTION = "finishturn"
 """No underscore: the queue is named after the function, and the name of a queue may have none."""
-LOCATION = "us-central1"
-"""Where `main` deploys it, and so where its queue is."""
 
 REQUEST_SECONDS = 1800
 """The longest that Cloud Tasks waits for a task's answer, and the platform for a task function."""
@@ -101,7 +99,7 @@ class Queue:
                 self._app = self._app or firebase_admin.initialize_app(
                     options={"projectId": self._project}, name="agent-turns-queue"
                 )
-                name = f"locations/{LOCATION}/functions/{FUNCTION}"
+                name = f"locations/{REGION}/functions/{FUNCTION}"
                 self._tasks = functions.task_queue(name, app=self._app)
             return self._tasks
 

@@ -14,8 +14,9 @@ import pytest
 import main
 from dev import token
 from dev.project import LOCAL_PROJECT
+from functions.settings import REGION
 from functions.turns import record
-from functions.turns.queue import FUNCTION, LOCATION, REQUEST_SECONDS
+from functions.turns.queue import FUNCTION, REQUEST_SECONDS
 from functions.turns.record import Record
 from functions.turns.runner import MAX_ATTEMPTS
 from tests.conftest import Serve
@@ -229,7 +230,7 @@ def test_a_new_turn_and_a_decision_schedule_a_look(
         stream.read_to_end()
     (task,) = queue.tasks(1)
     assert task.turn == key_of(turn_id)
-    assert task.path == f"/projects/{LOCAL_PROJECT}/locations/{LOCATION}/queues/{FUNCTION}/tasks"
+    assert task.path == f"/projects/{LOCAL_PROJECT}/locations/{REGION}/queues/{FUNCTION}/tasks"
     assert 2 < task.at - sent_at < 3 + 10
     with decide(serve("run_tool_step", **environ), turn_id, 1, "approve") as stream:
         stream.read_to_end()
@@ -278,7 +279,7 @@ def test_the_deployed_function_is_the_queue_that_is_asked() -> None:
     declared = main.finishturn.__firebase_endpoint__  # type: ignore[attr-defined]  # the SDK's mark
     assert declared.entryPoint == main.finishturn.__name__ == FUNCTION
     assert re.fullmatch("[A-Za-z0-9-]{1,100}", FUNCTION)
-    assert declared.region == [LOCATION]
+    assert declared.region == [REGION]
     assert declared.timeoutSeconds == REQUEST_SECONDS
     assert declared.httpsTrigger is None
     assert declared.taskQueueTrigger is not None
