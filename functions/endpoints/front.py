@@ -62,7 +62,7 @@ def _answer(
         return handler(request)
     except Answered as error:
         log = logs.warning if isinstance(error, Unavailable) else logs.info
-        log("request refused", code=error.code, status=error.status)
+        log("request refused", code=error.code, status=error.status, reason=error.message)
         known = error.correlation_id or correlation_id
         response = _error(error.status, error.code, error.message, known, error.more)
         response.headers.update(error.headers)

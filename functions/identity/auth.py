@@ -32,6 +32,8 @@ def uid(header: str, settings: Settings) -> str | None:
     unverified = tokens.read(token.strip()) if scheme.lower() == "bearer" else None
     if unverified is None:
         raise SignInFailed("Authorization must be Bearer and a Firebase ID token")
+    if unverified.claims.get("aud") != settings.project:
+        raise SignInFailed("the ID token is of another project")
     problem = tokens.time_problem(unverified.claims, time.time())
     if problem is not None:
         raise SignInFailed(f"the ID token {problem}")

@@ -9,6 +9,7 @@ call a bad token.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from urllib3.util.retry import Retry
 from functions import logs
 from functions.errors import AppCheckFailed, IdentityUnavailable, NotConfigured, SignInFailed
 from functions.identity import tokens
+from functions.identity.auth import EMULATOR
 from functions.settings import Settings
 
 CALL_SECONDS = 3.0
@@ -42,8 +44,8 @@ _app_lock = threading.Lock()
 
 def use_up(token: str, project: str) -> str:
     """Verify an App Check token and use it up; the app's id. Raises as `app_check.use_up` says."""
+    app = _the_app(project)
     try:
-        app = _the_app(project)
         app._get_service(app_check._APP_CHECK_ATTRIBUTE, _AppCheck)  # noqa: SLF001 - see _AppCheck
         claims = app_check.verify_token(token, app=app, consume=True)
     except (ValueError, jwt.PyJWTError, exceptions.InvalidArgumentError):
@@ -57,21 +59,26 @@ def use_up(token: str, project: str) -> str:
 
 def uid(token: str, settings: Settings) -> str:
     """Verify an ID token; the user's id. Raises as `auth.uid` says."""
+    app = _the_app(settings.project)
     with _first_keys.wait():
         try:
             claims = auth.verify_id_token(
                 token,
-                app=_the_app(settings.project),
+                app=app,
                 check_revoked=settings.check_revoked,
                 clock_skew_seconds=tokens.SKEW_SECONDS,
             )
         except auth.CertificateFetchError:
             raise IdentityUnavailable(_NO_ANSWER) from None
-        except (auth.InvalidIdTokenError, auth.UserDisabledError, auth.UserNotFoundError) as error:
+        except auth.RevokedIdTokenError:
+            raise SignInFailed("the ID token was revoked") from None
+        except (auth.UserDisabledError, auth.UserNotFoundError):
+            raise SignInFailed("the user of the ID token is disabled or deleted") from None
+        except auth.InvalidIdTokenError as error:
             # The keys', and not the token's: its form was read before.
             if isinstance(error.cause, (json.JSONDecodeError, UnicodeDecodeError)):
                 raise IdentityUnavailable(_NO_ANSWER) from None
-            raise SignInFailed("the ID token is not genuine, or was revoked") from None
+            raise SignInFailed("the ID token is not genuine") from None
         except (exceptions.FirebaseError, GoogleAuthError) as error:
             raise _unanswered(error) from None
         except (TypeError, AttributeError):  # the key server's JSON is no set of keys
@@ -82,13 +89,22 @@ def uid(token: str, settings: Settings) -> str:
 
 
 def _the_app(project: str) -> firebase_admin.App:
-    """This process's app, under a name of our own: an agent's code may have the default one."""
+    """This process's app, under a name of our own: an agent's code may have the default one.
+
+    Raises IdentityUnavailable when it has no credentials; the Auth emulator needs none.
+    """
     global _app  # noqa: PLW0603 - one per process is the point
     with _app_lock:
         if _app is None:
             options = {"projectId": project, "httpTimeout": CALL_SECONDS}
             _app = firebase_admin.initialize_app(options=options, name="agent-turns")
-        return _app
+    if not os.environ.get(EMULATOR):
+        try:
+            _app.credential.get_credential()
+        except (GoogleAuthError, ValueError, OSError) as error:
+            logs.error("this deployment has no credentials", cause=type(error).__name__)
+            raise IdentityUnavailable(_NO_ANSWER) from None
+    return _app
 
 
 def _unanswered(error: Exception) -> IdentityUnavailable | NotConfigured:
@@ -181,18 +197,27 @@ class _AppCheck(app_check._AppCheckService):  # type: ignore[misc]  # noqa: SLF0
         )
 
     def _decode_and_verify(self, token: str, signing_key: Any) -> dict[str, Any]:
-        """The verified claims. Raises ValueError."""
-        claims: dict[str, Any] = jwt.decode(
-            token,
-            signing_key,
-            algorithms=["RS256"],
-            audience=self._scoped_project_id,
-            leeway=tokens.SKEW_SECONDS,
-            options={"require": ["aud", "exp", "iss", "sub"]},
-        )
-        audience, issuer = claims["aud"], claims["iss"]
-        if not isinstance(audience, list) or not str(issuer).startswith(self._APP_CHECK_ISSUER):
-            raise ValueError("aud is malformed, or another issuer")
-        if tokens.name(claims, "sub") is None or tokens.time_problem(claims, time.time()):
-            raise ValueError("sub, exp or iat is malformed")
+        """The verified claims. Raises AppCheckFailed, which says what is wrong with them."""
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                signing_key,
+                algorithms=["RS256"],
+                audience=self._scoped_project_id,
+                leeway=tokens.SKEW_SECONDS,
+                options={"require": ["aud", "exp", "iss", "sub"]},
+            )
+        except jwt.InvalidSignatureError:
+            raise AppCheckFailed("the App Check token is not genuine") from None
+        except jwt.InvalidAudienceError:
+            raise AppCheckFailed("the App Check token is for another project") from None
+        except jwt.ExpiredSignatureError:
+            raise AppCheckFailed("the App Check token is expired") from None
+        problem = tokens.time_problem(claims, time.time())
+        if problem is not None:
+            raise AppCheckFailed(f"the App Check token {problem}")
+        if not str(claims["iss"]).startswith(self._APP_CHECK_ISSUER):
+            raise AppCheckFailed("the App Check token has another issuer")
+        if not isinstance(claims["aud"], list) or tokens.name(claims, "sub") is None:
+            raise AppCheckFailed("the App Check token lacks a proper `aud` or `sub`")
         return claims

@@ -272,7 +272,7 @@ def test_what_using_a_token_up_answers_comes_to_its_status(
 def test_without_credentials_calls_are_503_and_then_served(
     module_serve: Serve, tmp_path: Path
 ) -> None:
-    """A failed initialisation is tried again by the next request."""
+    """None, a malformed file, a refusal: the next call tries the initialisation again."""
     with Google() as google:
         google.break_("credentials", "500")
         refused = module_serve("resume_turn", **google.environ(tmp_path / "a"))
@@ -280,6 +280,9 @@ def test_without_credentials_calls_are_503_and_then_served(
         account = (tmp_path / "b" / "account.json").rename(tmp_path / "account.json")
         assert ask(refused, google).outcome == UNAVAILABLE
         assert ask(none, google).outcome == UNAVAILABLE
+        for text in ("{", "{}", '{"type": "service_account", "private_key": "x"}'):
+            (tmp_path / "b" / "account.json").write_text(text)
+            assert ask(none, google).outcome == UNAVAILABLE
         google.mend()
         account.rename(tmp_path / "b" / "account.json")
         until_served(refused, google)
