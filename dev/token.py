@@ -17,6 +17,7 @@ from dev.project import LOCAL_PROJECT
 
 APP = "1:000000000000:web:local"
 TTL_SECONDS = 300
+ID_TTL_SECONDS = 3600
 
 
 def claims(project: str, app: str, ttl_seconds: int, now: float) -> dict[str, object]:
@@ -69,13 +70,16 @@ def main() -> None:
     parser.add_argument("--app", default=APP, help="the app id (default: %(default)s)")
     parser.add_argument("--uid", help="print the ID token of this user instead")
     parser.add_argument(
-        "--ttl", type=int, default=TTL_SECONDS, help="seconds (default: %(default)s)"
+        "--ttl",
+        type=int,
+        help=f"seconds (default: {TTL_SECONDS}, of a user {ID_TTL_SECONDS})",
     )
     options = parser.parse_args()
+    ttl = options.ttl or (TTL_SECONDS if options.uid is None else ID_TTL_SECONDS)
     if options.uid is None:
-        print(encode(claims(options.project, options.app, options.ttl, time.time())))
+        print(encode(claims(options.project, options.app, ttl, time.time())))
     else:
-        print(encode(id_claims(options.project, options.uid, options.ttl, time.time())))
+        print(encode(id_claims(options.project, options.uid, ttl, time.time())))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def test_a_user_has_an_id_token_as_the_auth_emulator_gives_it() -> None:
     claims = decode(payload)
     assert claims["iss"] == "https://securetoken.google.com/demo-agent-turns"
     assert (claims["aud"], claims["sub"]) == ("demo-agent-turns", "ada")
-    assert claims["exp"] == claims["iat"] + 300
+    assert claims["exp"] == claims["iat"] + 3600
 
 
 def test_each_token_is_another_one() -> None:

@@ -48,8 +48,15 @@ def use_up(token: str, project: str) -> str:
     try:
         app._get_service(app_check._APP_CHECK_ATTRIBUTE, _AppCheck)  # noqa: SLF001 - see _AppCheck
         claims = app_check.verify_token(token, app=app, consume=True)
-    except (ValueError, jwt.PyJWTError, exceptions.InvalidArgumentError):
+    except (ValueError, jwt.PyJWTError):
         raise AppCheckFailed("the App Check token is not genuine") from None
+    except exceptions.InvalidArgumentError:
+        raise AppCheckFailed("the App Check token's provider has no single use of tokens") from None
+    except exceptions.PermissionDeniedError as error:
+        # Google says the same of a token that is over by its clock, and to who may not ask.
+        if _over(token):
+            raise AppCheckFailed("the App Check token is expired") from None
+        raise _unanswered(error) from None
     except (exceptions.FirebaseError, GoogleAuthError) as error:
         raise _unanswered(error) from None
     if claims.get("already_consumed") is not False:
@@ -86,6 +93,12 @@ def uid(token: str, settings: Settings) -> str:
         except ValueError:
             raise SignInFailed("the ID token is malformed") from None
     return str(claims["uid"])
+
+
+def _over(token: str) -> bool:
+    """Whether a token that was verified is past its time, though within the skew of clocks."""
+    unverified = tokens.read(token)
+    return unverified is not None and unverified.claims["exp"] <= time.time()
 
 
 def _the_app(project: str) -> firebase_admin.App:

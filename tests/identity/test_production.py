@@ -269,6 +269,19 @@ def test_what_using_a_token_up_answers_comes_to_its_status(
     assert ask(deployed, google).outcome == UNKNOWN
 
 
+def test_a_token_that_is_over_by_googles_clock_is_401(
+    deployed: FunctionServer, google: Google
+) -> None:
+    """Google answers as to a deployment that may not ask: 403."""
+    google.break_("use", "403")
+    try:
+        late = google.app_check_token(exp=google.now() - 30)
+        assert ask(deployed, google, app=late).outcome == GENUINE_APP
+        assert ask(deployed, google).outcome == NOT_CONFIGURED
+    finally:
+        google.mend()
+
+
 def test_without_credentials_calls_are_503_and_then_served(
     module_serve: Serve, tmp_path: Path
 ) -> None:
