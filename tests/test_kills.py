@@ -17,11 +17,13 @@ MARK = "AGENT_TURNS_KILLS_TEST"
 
 @pytest.mark.emulator
 @pytest.mark.usefixtures("firestore_emulator")  # it skips the test where there is none
-def test_twenty_containers_killed_at_random(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("agent", "count"), [("tools", 20), ("pydantic", 8)])
+def test_containers_killed_at_random(tmp_path: Path, agent: str, count: int) -> None:
     """Every promise holds for every turn, the report says so, and no process is left."""
     report, mark = tmp_path / "report.md", uuid.uuid4().hex
+    options = ["--agent", agent, "--count", str(count), "--seed", "20", "--report", str(report)]
     run = subprocess.run(
-        [sys.executable, "-m", "dev.kills", "--count", "20", "--seed", "20", "--report", report],
+        [sys.executable, "-m", "dev.kills", *options],
         cwd=ROOT,
         env={**os.environ, MARK: mark},
         capture_output=True,
@@ -30,5 +32,7 @@ def test_twenty_containers_killed_at_random(tmp_path: Path) -> None:
         timeout=110,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert re.search(r"\*\*20 containers killed in \d+ turns: no effect twice", report.read_text())
+    assert re.search(
+        rf"\*\*{count} containers killed in \d+ turns: no effect twice", report.read_text()
+    )
     assert processes.carrying(MARK, mark) == []

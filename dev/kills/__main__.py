@@ -12,47 +12,62 @@ from pathlib import Path
 
 from dev import command, containers
 from dev.kills import kill, report
+from dev.kills.subject import SUBJECTS, Subject
 from dev.project import LOCAL_PROJECT, ROOT
 
-_REPORT = ROOT / "docs" / "reports" / "kills.md"
+_REPORTS = ROOT / "docs" / "reports"
 
 
 def main() -> int:
     """Run it; 1 if anything went wrong with any turn."""
     parser = argparse.ArgumentParser(prog="python -m dev.kills", description=__doc__)
+    parser.add_argument(
+        "--agent", choices=SUBJECTS, default="tools", help="what is killed (default: %(default)s)"
+    )
     parser.add_argument("--count", type=int, default=200, help="kills (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments (default: %(default)s)")
     parser.add_argument(
         "--at-once", type=int, default=4, help="turns in flight (default: %(default)s)"
     )
     parser.add_argument(
-        "--report", type=Path, nargs="?", const=_REPORT, metavar="FILE", help="write a report"
+        "--report", type=Path, nargs="?", const=_REPORTS, metavar="FILE", help="write a report"
     )
     options = parser.parse_args()
-    counted = report.tally(_run(options.count, options.seed, options.at_once))
+    subject = SUBJECTS[options.agent]
+    counted = report.tally(subject, _run(subject, options.count, options.seed, options.at_once))
     print(f"\n{report.table(counted)}\n\n{report.verdict(counted)}")
     for number, problems in counted.wrong:
         print(f"turn {number}: {'; '.join(problems)}")
     if options.report is not None:
-        options.report.parent.mkdir(parents=True, exist_ok=True)
-        options.report.write_text(
-            report.document(counted, count=options.count, seed=options.seed), "utf-8"
+        file = options.report
+        if file == _REPORTS:
+            file /= "kills.md" if subject.name == "tools" else f"kills-{subject.name}.md"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(
+            report.document(subject, counted, count=options.count, seed=options.seed), "utf-8"
         )
     return 1 if counted.wrong else 0
 
 
-def _run(count: int, seed: int, at_once: int) -> list[kill.Ended]:
+def _run(subject: Subject, count: int, seed: int, at_once: int) -> list[kill.Ended]:
     with (
         tempfile.TemporaryDirectory() as folder,
         containers.emulator() as emulator,
-        containers.function("start_turn", emulator.address, kill.SETTINGS, kill.MAIN) as starter,
-        containers.function("resume_turn", emulator.address, kill.SETTINGS, kill.MAIN) as resumer,
+        containers.function("start_turn", emulator.address, kill.SETTINGS, subject.main) as starter,
+        containers.function(
+            "resume_turn", emulator.address, kill.SETTINGS, subject.main
+        ) as resumer,
     ):
         os.environ["FIRESTORE_EMULATOR_HOST"] = emulator.address
         from google.cloud.firestore import Client
 
         site = kill.Site(
-            emulator.address, Client(project=LOCAL_PROJECT), starter, resumer, Path(folder)
+            subject,
+            address=emulator.address,
+            storage=Client(project=LOCAL_PROJECT),
+            starter=starter,
+            resumer=resumer,
+            folder=Path(folder),
         )
         site.uninterrupted()  # warms the container up
         seconds = site.uninterrupted()

@@ -9,26 +9,29 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dev import containers
 from dev.containers import Container
 from dev.kills import check
 from dev.kills.check import State
+from dev.kills.subject import Subject
 from dev.survive.client import Client, RefusedError
 from functions.wire.sse import Frame
 
 if TYPE_CHECKING:
     from google.cloud.firestore import Client as Storage
 
-MAIN = Path(__file__).with_name("main.py")
 LEASE_SECONDS = 1
 SETTINGS = {
     "LEASE_SECONDS": str(LEASE_SECONDS),
     "FLUSH_SECONDS": "0.05",
     "HEARTBEAT_SECONDS": "0.5",
+    # Nobody is there: unsigned ID tokens are read, and nobody is asked about them.
+    "FIREBASE_AUTH_EMULATOR_HOST": "127.0.0.1:9",
 }
 STUCK_SECONDS = 40.0
 """A turn that has not ended so long after a kill is stuck."""
@@ -89,8 +92,16 @@ class Site:
     """Where turns are run: the storage, and two containers that are not killed."""
 
     def __init__(
-        self, address: str, storage: Storage, starter: Container, resumer: Container, folder: Path
+        self,
+        subject: Subject,
+        *,
+        address: str,
+        storage: Storage,
+        starter: Container,
+        resumer: Container,
+        folder: Path,
     ) -> None:
+        self._subject = subject
         self._address = address
         self._storage = storage
         self._starter = starter
@@ -98,31 +109,41 @@ class Site:
         self._folder = folder
         self.text = ""
         """That of a turn that nothing happened to."""
+        self._messages: Sequence[Any] = ()
+        self._its_path = Path()
 
     def uninterrupted(self) -> float:
         """Run a turn that nothing happens to, keep its text, and return how long it took."""
-        client, path = Client(), self._path()
+        client, path = self._client(), self._path()
         begun = time.monotonic()
         client.start(self._starter.port, str(path))
         client.wait("the end", lambda: client.fold.ended is not None, seconds=STUCK_SECONDS)
         took = time.monotonic() - begun
         self.text = client.fold.text
-        state = check.look(self._storage, client.turn_id, path)
-        wrong = check.problems(state, _frames(client), self.text, self.text, self.text)
+        state = self._look(client, path)
+        self._messages, self._its_path = state.messages, path
+        wrong = check.problems(
+            self._subject,
+            state,
+            _frames(client),
+            text=self.text,
+            replayed=self.text,
+            uninterrupted=self.text,
+        )
         if wrong:
             raise RuntimeError(f"wrong before anything was killed: {wrong}")
         return took
 
     def run(self, turn: Turn) -> Ended:
         """Run a turn, kill its containers, have it finished by one that lives, and check it."""
-        client, path = Client(), self._path()
+        client, path = self._client(), self._path()
         found: list[State] = []
         for kill in turn.kills:
             if client.fold.ended is not None:
                 break
             cursor = client.fold.cursor
             target = _target(client)
-            with containers.function(target, self._address, SETTINGS, MAIN) as victim:
+            with self._container(target) as victim:
                 ask = _ask(client, target, victim.port, path)
                 if not kill.asked:
                     until = time.monotonic() + STUCK_SECONDS
@@ -131,17 +152,25 @@ class Site:
                 killed_at = victim.kill()
                 ask.join(STUCK_SECONDS)
             _wait(lambda: not client.connected, killed_at + STUCK_SECONDS)
-            found.append(check.look(self._storage, client.turn_id, path))
+            found.append(self._look(client, path))
         wrong = self._finish(client, path, killed_at + STUCK_SECONDS)
         seconds = time.monotonic() - killed_at
-        state = check.look(self._storage, client.turn_id, path)
+        state = self._look(client, path)
         if not wrong:
-            replay = Client(client.turn_id)
+            replay = Client(client.turn_id, uid=client.uid)
             replay.resume(self._resumer.port)
             replay.wait("the end", lambda: replay.fold.ended is not None, seconds=STUCK_SECONDS)
             wrong = check.problems(
-                state, _frames(replay), client.fold.text, replay.fold.text, self.text
+                self._subject,
+                state,
+                _frames(replay),
+                text=client.fold.text,
+                replayed=replay.fold.text,
+                uninterrupted=self.text,
             )
+            wrong += check.asked_twice(self._subject, found, state)
+            if self._subject.remembers:
+                wrong += check.other_messages(state.messages, path, self._messages, self._its_path)
         return Ended(turn, found, state, wrong, seconds)
 
     def _finish(self, client: Client, path: Path, until: float) -> list[str]:
@@ -155,6 +184,16 @@ class Site:
             _wait(lambda: not client.connected, until)
             time.sleep(_POLL_SECONDS)
         return []
+
+    def _client(self) -> Client:
+        """A client; with a user and a session of its own, if the turn is to leave messages."""
+        return Client(uid=uuid.uuid4().hex if self._subject.remembers else None)
+
+    def _container(self, target: str) -> AbstractContextManager[Container]:
+        return containers.function(target, self._address, SETTINGS, self._subject.main)
+
+    def _look(self, client: Client, path: Path) -> State:
+        return check.look(self._subject, self._storage, client.turn_id, path)
 
     def _path(self) -> Path:
         return self._folder / uuid.uuid4().hex

@@ -26,7 +26,7 @@ _BEFORE_SECONDS = 0.03
 _AFTER_SECONDS = 0.03
 
 
-def _leave(call: Call, path: str) -> dict[str, int]:
+def leave(call: Call, path: str) -> dict[str, int]:
     """Take effect in the midst of the call: a line that holds its key."""
     time.sleep(_BEFORE_SECONDS)
     line = f"{call.idempotency_key}\n".encode()
@@ -42,13 +42,13 @@ def _leave(call: Call, path: str) -> dict[str, int]:
 @tool()
 def once(call: Call, *, path: str) -> dict[str, int]:
     """Take effect where nobody can look."""
-    return _leave(call, path)
+    return leave(call, path)
 
 
 @tool(policy=Policy.IDEMPOTENT)
 def again(call: Call, *, path: str) -> dict[str, int]:
     """Take effect where a repeated key changes nothing."""
-    return _leave(call, path)
+    return leave(call, path)
 
 
 @tool(policy=Policy.TRANSACTIONAL)
@@ -56,7 +56,7 @@ def booked(call: Call, *, path: str) -> dict[str, int]:
     """Take effect in Firestore; the line counts how often the body ran."""
     counter = firestore.client().collection(COUNTERS).document(call.idempotency_key)
     call.staged.set(counter, {"count": Increment(1)}, merge=True)
-    return _leave(call, path)
+    return leave(call, path)
 
 
 STEPS = {1: once, 2: again, 3: booked, 4: once, 5: again}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dev.kills.check import State
 from dev.kills.kill import Ended
-from dev.kills.main import STEPS
+from dev.kills.subject import Subject
 from functions.turns.steps import FINAL
 
 _ROWS = (
@@ -20,6 +20,7 @@ _ROWS = (
     "`idempotent`, after its effect",
     "`transactional`, before its body",
     "`transactional`, after its body",
+    "a model call, in the midst of it",
     "after the end",
 )
 
@@ -37,13 +38,13 @@ class Tally:
     """The longest time from a kill to the end of the turn."""
 
 
-def tally(ended: Sequence[Ended]) -> Tally:
+def tally(subject: Subject, ended: Sequence[Ended]) -> Tally:
     """Count."""
     hits: Counter[str] = Counter()
     outcomes: dict[str, Counter[str]] = {}
     for one in ended:
         for state in one.found:
-            for row, position in _hit(state):
+            for row, position in _hit(subject, state):
                 hits[row] += 1
                 if position:
                     status = one.state.steps.get(position, "lost")
@@ -51,6 +52,7 @@ def tally(ended: Sequence[Ended]) -> Tally:
     rows = [
         (row, hits[row], ", ".join(f"{n} `{s}`" for s, n in outcomes.get(row, Counter()).items()))
         for row in _ROWS
+        if hits[row] or row != _ROWS[-2]
     ]
     return Tally(
         turns=len(ended),
@@ -61,7 +63,7 @@ def tally(ended: Sequence[Ended]) -> Tally:
     )
 
 
-def _hit(state: State) -> Iterator[tuple[str, int]]:
+def _hit(subject: Subject, state: State) -> Iterator[tuple[str, int]]:
     """Where a kill hit: each step that was open then, or what was between steps."""
     if not state.epoch:
         yield _ROWS[0], 0
@@ -70,11 +72,14 @@ def _hit(state: State) -> Iterator[tuple[str, int]]:
     else:
         begun = [at for at, status in sorted(state.steps.items()) if status not in FINAL]
         for position in begun:
-            policy = STEPS[position].policy.value
+            policy = subject.tools[position].value
             what = "body" if policy == "transactional" else "effect"
             when = "after" if state.calls.get(position) else "before"
             yield f"`{policy}`, {when} its {what}", position
-        if not begun:
+        asked = [at for at in subject.models if state.calls.get(at) and at not in state.steps]
+        if asked:
+            yield _ROWS[-2], 0
+        elif not begun:
             yield _ROWS[1], 0
 
 
@@ -95,18 +100,26 @@ def verdict(counted: Tally) -> str:
     )
 
 
-def document(counted: Tally, *, count: int, seed: int) -> str:
+def document(subject: Subject, counted: Tally, *, count: int, seed: int) -> str:
     """The report, in Markdown."""
     wrong = "".join(
         f"\n- turn {number}: {'; '.join(problems)}" for number, problems in counted.wrong
     )
+    options = f"--agent {subject.name} " if subject.remembers else ""
+    models = (
+        """
+- **model calls**: none that was recorded when a container was found dead is made again.
+- **messages**: what the turn leaves in its session equals what an uninterrupted turn leaves, but
+  for ids, times and the words of outcomes in doubt; they are in the order of their times."""
+        if subject.remembers
+        else ""
+    )
     return f"""# Containers killed at random
 
-Written by `venv/bin/python -m dev.kills --count {count} --seed {seed} --report`: real
+Written by `venv/bin/python -m dev.kills {options}--count {count} --seed {seed} --report`: real
 functions-framework processes on the official Firestore emulator, killed by SIGKILL at random
-moments of a turn that calls a `once`, an `idempotent` and a `transactional` tool one after the
-other, then a `once` and an `idempotent` one side by side. Another container finishes the turn; of a
-fifth of the turns that one is killed, too.
+moments of a turn that {subject.turn}.
+Another container finishes the turn; of a fifth of the turns that one is killed, too.
 
 **{verdict(counted)}**
 {wrong}
@@ -121,5 +134,5 @@ Two steps side by side count twice. After each turn is checked:
   `in_doubt` only of `once`.
 - **text**: that of the client that saw the kills equals that of one that came later, and that of
   an uninterrupted turn, but for `in_doubt` where it is said.
-- **time**: the turn ends.
+- **time**: the turn ends.{models}
 """

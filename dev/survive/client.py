@@ -51,10 +51,14 @@ class RefusedError(RuntimeError):
 
 
 class Client:
-    """Reads one turn, in as many requests as that takes, each on a thread of its own."""
+    """Reads one turn, in as many requests as that takes, each on a thread of its own.
 
-    def __init__(self, turn_id: str | None = None) -> None:
+    With a `uid` it is signed in as that user, and its turn has a session of the turn's own id.
+    """
+
+    def __init__(self, turn_id: str | None = None, *, uid: str | None = None) -> None:
         self.turn_id = turn_id or str(uuid.uuid4())
+        self.uid = uid
         self.requests: list[Request] = []
         self.arrivals: list[Arrival] = []
         self.received: list[Received] = []
@@ -69,7 +73,8 @@ class Client:
 
     def start(self, port: int, prompt: str) -> None:
         """POST the prompt; returns when the headers of the answer are there."""
-        self._open(port, "POST", json.dumps({"prompt": prompt}).encode())
+        session = {"sessionId": self.turn_id} if self.uid else {}
+        self._open(port, "POST", json.dumps({"prompt": prompt, **session}).encode())
 
     def resume(self, port: int) -> None:
         """Ask for the turn from the cursor on; returns when the headers of the answer are there."""
@@ -95,13 +100,17 @@ class Client:
             raise RuntimeError(f"{what}: not within {seconds:g} s")
 
     def _open(self, port: int, method: str, body: bytes | None) -> None:
-        claims = token.claims(LOCAL_PROJECT, token.APP, token.TTL_SECONDS, time.time())
+        now = time.time()
+        claims = token.claims(LOCAL_PROJECT, token.APP, token.TTL_SECONDS, now)
         headers = {
             "X-Firebase-AppCheck": token.encode(claims),
             "X-Stream-Turn-Id": self.turn_id,
             "Content-Type": "application/json",
             **({"Last-Event-ID": str(self.fold.cursor)} if self.fold.cursor else {}),
         }
+        if self.uid:
+            user = token.id_claims(LOCAL_PROJECT, self.uid, token.TTL_SECONDS, now)
+            headers["Authorization"] = f"Bearer {token.encode(user)}"
         self.left_over = b""
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
         connection.connect()
