@@ -8,7 +8,8 @@ from firebase_functions.options import MemoryOption, RateLimits, RetryConfig
 from flask import Request, Response
 
 from functions.agents import SECRETS, agent
-from functions.endpoints import cancel, finish, resume, start, step
+from functions.endpoints import cancel, delete, finish, resume, start, step
+from functions.endpoints import sessions as own_sessions
 from functions.endpoints.service import Service
 from functions.settings import MAX_INSTANCES, MIN_INSTANCES, REGION, THREADS
 
@@ -54,6 +55,18 @@ def run_tool_step(request: Request) -> Response:
 def cancel_turn(request: Request) -> Response:
     """End a turn as cancelled."""
     return cancel.cancel_turn(request, service)
+
+
+@_short()
+def sessions(request: Request) -> Response:
+    """List, read or delete one's sessions."""
+    return own_sessions.serve_sessions(request, service)
+
+
+@_short()
+def delete_turns(request: Request) -> Response:
+    """Delete one of one's turns, or everything."""
+    return delete.delete_turns(request, service)
 
 
 @_streaming(min_instances=0)

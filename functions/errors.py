@@ -58,6 +58,12 @@ class BadBody(Rejected):
     status, code = 400, "bad_body"
 
 
+class BadQuery(Rejected):
+    """The query of the URL is not what this function takes."""
+
+    status, code = 400, "bad_query"
+
+
 class AppCheckFailed(Rejected):
     """The App Check token is missing, not genuine, expired or already used."""
 
@@ -80,6 +86,12 @@ class UnknownTurn(Rejected):
     """No such turn, or not the caller's."""
 
     status, code = 404, "unknown_turn"
+
+
+class UnknownSession(Rejected):
+    """No such session, or not the caller's."""
+
+    status, code = 404, "unknown_session"
 
 
 class UnknownStep(Rejected):

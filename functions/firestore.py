@@ -38,8 +38,9 @@ APP_CHECK_TOKENS = "agent_app_check_tokens"
 EXPIRE_AT = "expireAt"
 """The field of every TTL policy (https://firebase.google.com/docs/firestore/ttl)."""
 
+OWNER = "owner"
 UPDATED_AT = "updatedAt"
-"""Of a session: a query orders by it."""
+"""Of sessions: a query orders by it."""
 
 LAST = "last"
 """The one field of a journal chunk that a query filters and orders by."""
@@ -172,6 +173,27 @@ def settle(
                 return ours
         time.sleep(next(pauses))
     raise StorageUnavailable(_NO_ANSWER)
+
+
+def converge(step: Callable[[], Callable[[WriteBatch], None] | None], *, until: float) -> bool:
+    """Commit what `step` returns, again and again, until it returns None: then nothing is left.
+
+    `step` reads what is there and says what is still to be written, so an answer need not be
+    understood. False when the time `until` (monotonic) is over before that. Raises
+    StorageUnavailable when Firestore will never take the writes, and what `step` raises.
+    """
+    pauses = backoff()
+    while time.monotonic() < until:
+        writes = step()
+        if writes is None:
+            return True
+        answer = commit(writes, timeout_seconds=READ_SECONDS)
+        if answer.kind is Kind.REFUSED:
+            logs.error("a commit was refused", cause=answer.cause)
+            raise StorageUnavailable(_NO_ANSWER)
+        if answer.kind is not Kind.APPLIED:
+            time.sleep(next(pauses))
+    return False
 
 
 def backoff(first: float = 0.02, most: float = 0.5) -> Iterator[float]:

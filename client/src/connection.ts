@@ -22,7 +22,7 @@ export interface Connection {
   /** Never rejects. */
   readonly outcome: Promise<Outcome>;
   /** End now, for that reason; without effect after the end. */
-  drop(why: DropReason): void;
+  drop(why: DropReason, message: string): void;
   /** How long no byte has come, by the wall clock, which goes on while a page is frozen. */
   silentMs(): number;
 }
@@ -64,12 +64,11 @@ const BURST_MS = 100;
  */
 export function connect(
   prepare: () => Promise<Prepared>,
-  client: ClientOptions,
+  { fetch: send = (...request) => fetch(...request), ...options }: ClientOptions,
   sink: Sink | null,
   fresh: boolean,
 ): Connection {
-  const { idleMs = IDLE_MS, answerMs = 30_000, slowMs = 3_000 } = client;
-  const send: typeof fetch = client.fetch ?? ((...request) => fetch(...request));
+  const { idleMs = IDLE_MS, answerMs = 30_000, slowMs = 3_000 } = options;
   const abort = new AbortController();
   const ended = defer<Outcome>();
   let over = false;
@@ -92,7 +91,7 @@ export function connect(
       expect(answerMs, 'no_answer');
       warn('no_answer');
       const response = await send(url, { ...init, signal: abort.signal });
-      if (over) return void response.body?.cancel().catch(() => {});
+      if (over) return void response.body?.cancel();
       expect(idleMs, 'idle');
       clearTimeout(slow);
       const { body, headers, ok, status } = response;
@@ -101,18 +100,18 @@ export function connect(
         sink.opened(performance.now() - sent);
         warn('buffered');
         await read(sink, body, sent);
-        drop('ended');
+        drop('ended', 'the response ended before the turn');
       } else {
         const said = await readJson(response);
         const setback = setbackOf(response, said);
-        const isOver = status === 204 || (!sink && ok && typeof said?.['status'] === 'string');
+        const isOver = status === 204 || (!sink && typeof said?.['status'] === 'string');
         const isRefused = setback.problem.status !== null;
-        end({ why: isOver ? 'over' : isRefused ? 'refused' : 'bad_content', setback });
+        end({ why: ok && isOver ? 'over' : isRefused ? 'refused' : 'bad_content', setback });
       }
     } catch (error) {
       if (error instanceof Unreadable) why = 'bad_content';
       if (error instanceof HandlerError) why = 'handler';
-      drop(why, `${error}`);
+      drop(why, String(error));
     }
   }
 
@@ -128,7 +127,7 @@ export function connect(
       onEvent: (message) => {
         if (over || sink.frame(message)) return;
         if (fresh) notice();
-        drop('ended');
+        drop('ended', 'the turn is over');
       },
       onComment: () => {
         if (over) return;
@@ -141,8 +140,6 @@ export function connect(
     });
     const decoder = new TextDecoder();
     const reader = body.getReader();
-    // The signal releases the socket; this, what a `fetch` of the page's own holds.
-    ended.promise.then(() => reader.cancel()).catch(() => {});
     let began = performance.now();
     for (;;) {
       const { done, value } = await reader.read();
@@ -172,15 +169,15 @@ export function connect(
     function check() {
       const left = deadline - performance.now();
       if (left > 0) timer = setTimeout(check, left + 1);
-      else drop(why);
+      else drop(why, `${why} for ${ms} ms`);
     }
   }
 
   function warn(notice: 'no_answer' | 'buffered'): void {
-    slow = setTimeout(() => over || sink?.notice(notice), slowMs);
+    slow = setTimeout(() => sink?.notice(notice), slowMs);
   }
 
-  function drop(why: DropReason, message: string = why): void {
+  function drop(why: DropReason, message: string): void {
     end({ why, setback: { problem: problem(why, message), retryAfterMs: null } });
   }
 

@@ -2,6 +2,7 @@
 
 import type { EventSourceMessage } from 'eventsource-parser';
 import { problem } from './answer.js';
+import { BACKOFF } from './backoff.js';
 import { type Call, place } from './calls.js';
 import type { TurnHandle } from './client.js';
 import { type Connection, HandlerError } from './connection.js';
@@ -10,7 +11,7 @@ import { TurnError } from './errors.js';
 import { decided, fold, isPending, waits } from './fold.js';
 import { watch } from './lifecycle.js';
 import type { ClientOptions, TurnOptions } from './options.js';
-import { painting } from './painter.js';
+import { Painter } from './painter.js';
 import { type Deferred, defer } from './promise.js';
 import { pursue, type Standing } from './pursuit.js';
 import { askToStop } from './stop.js';
@@ -22,7 +23,7 @@ type Decision = 'approve' | 'deny';
 /** After an approval's time the server records that, if it is asked. */
 const EXPIRY_GRACE_MS = 1_000;
 
-const OVER = problem('over', 'the turn is over');
+const OVER = problem('over', 'the turn is over, or was left');
 
 export function follow(
   saved: SavedTurn,
@@ -39,10 +40,10 @@ export function follow(
   let stopping: Deferred<void> | null = null;
   let asking: Connection | undefined;
   const decisions = new Map<number, Deferred<void> & { decision: Decision }>();
-  const listeners = new Set<() => void>();
+  const listeners = new Set<{ readonly call: () => void }>();
   const finished = defer<TurnView>();
   const tell = teller(turnId, client.onTimeline);
-  const painter = painting(paint, client.schedule);
+  const painter = new Painter(paint, client.schedule);
   const pursuit = pursue(
     {
       next,
@@ -58,14 +59,13 @@ export function follow(
     client,
     tell,
   );
-  let { steps } = state;
-  let pending = steps.filter(isPending());
+  let pending: TurnView['pending'] = [];
   let view = look();
   const unwatch = watch({
     online: () => pursuit.wake(true),
     shown: pursuit.shown,
     left: pursuit.leave,
-    hidden: painter.settle,
+    hidden: () => painter.settle(),
   });
 
   if (state.end) stands('over');
@@ -78,14 +78,15 @@ export function follow(
     turnId,
     finished: finished.promise,
     getSnapshot: () => view,
-    subscribe: (listener) => {
+    subscribe: (call) => {
+      const listener = { call };
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },
     approve: (step) => decide(step, 'approve'),
     deny: (step) => decide(step, 'deny'),
     stop,
-    reconnect: pursuit.insist,
+    reconnect,
     close: () => over || settle('closed'),
     save: () => ({ ...saved, begun, stopping: !!stopping, state }),
   };
@@ -94,7 +95,6 @@ export function follow(
 
   function next(): Call | null {
     const { cursor } = state;
-    if (error) reconnecting();
     if (!begun)
       // A start that is stopped is not posted again: the stop's answer says how it stands.
       return stopping && pursuit.view().attempt
@@ -103,7 +103,7 @@ export function follow(
             name: 'start_turn',
             turnId,
             cursor,
-            body: { prompt, sessionId: sessionId ?? undefined },
+            body: { prompt, ...(sessionId === null ? {} : { sessionId }) },
           };
     const [first] = decisions;
     if (!first || busy || !waits(state)) return { name: 'resume_turn', turnId, cursor };
@@ -129,12 +129,10 @@ export function follow(
     try {
       onEvent?.(event);
     } catch (cause) {
-      throw new HandlerError(`${cause}`);
+      throw new HandlerError(String(cause), { cause });
     }
     state = fold(state, event);
     begun = true;
-    // A handler may have closed the turn.
-    if (over) return false;
     status = 'streaming';
     tell({ kind: 'event', event });
     recorded();
@@ -151,23 +149,22 @@ export function follow(
 
   function stands(standing: Standing, reason?: TurnProblem): void {
     busy = reason?.code === 'turn_busy';
-    const { end } = state;
-    if (standing === 'waiting') wait();
-    else if (standing === 'reconnecting') reconnecting();
-    else if (standing === 'over' && end?.type !== 'error')
-      settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
-    else {
-      error = end?.type === 'error' ? end.error : (reason ?? OVER);
-      if (standing !== 'failed') return settle('error');
+    if (standing === 'over') {
+      const { end } = state;
+      if (end?.type === 'error') {
+        error = end.error;
+        settle('error');
+      } else settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
+    } else if (standing === 'waiting') wait();
+    else if (standing === 'reconnecting') {
+      status = begun ? standing : 'connecting';
+      changed();
+    } else {
+      error = reason ?? OVER;
+      if (standing === 'error') return settle(standing);
       reject(error);
       show(standing);
     }
-  }
-
-  function reconnecting(): void {
-    error = null;
-    status = begun ? 'reconnecting' : 'connecting';
-    changed();
   }
 
   function changed(): void {
@@ -215,15 +212,16 @@ export function follow(
     const asked = defer();
     stopping = asked;
     changed();
-    void askToStop(
-      (refresh) => {
+    void askToStop({
+      ask: (refresh) => {
         asking = place({ name: 'cancel_turn', turnId, cursor: 0 }, client, tell, refresh);
         return asking;
       },
-      () => stopping !== asked,
-      () => !begun && pursuit.isLive(),
-      client.backoff,
-    ).then((refusal) => {
+      backoff: client.backoff,
+      isMoot: () => stopping !== asked,
+      patience: () => (over ? BACKOFF.maxFailures : Number.POSITIVE_INFINITY),
+      comes: () => !begun && pursuit.isLive(),
+    }).then((refusal) => {
       if (stopping !== asked) return;
       stopping = null;
       if (refusal?.code === 'unknown_turn' && !begun) {
@@ -233,9 +231,18 @@ export function follow(
       asked.resolve();
       changed();
       // Its last event is there to be read.
-      if (!pursuit.isLive()) pursuit.insist();
+      if (!pursuit.isLive()) reconnect();
     });
     return asked.promise;
+  }
+
+  function reconnect(): void {
+    if (over) return;
+    if (status === 'failed') {
+      error = null;
+      status = begun ? 'reconnecting' : 'connecting';
+    }
+    pursuit.insist();
   }
 
   // Ends and paints
@@ -250,7 +257,7 @@ export function follow(
     if (end !== 'closed') {
       stopping?.resolve();
       stopping = null;
-      asking?.drop('hidden');
+      asking?.drop('hidden', '');
     }
     show(end);
   }
@@ -268,16 +275,15 @@ export function follow(
 
   function paint(): void {
     view = look();
-    for (const listener of listeners) guarded(listener);
+    for (const { call } of [...listeners]) guarded(call);
   }
 
   function look(): TurnView {
     const { end, ...shown } = state;
     const { reason = null, usage = null } = end?.type === 'done' ? end : {};
-    if (steps !== state.steps) {
-      steps = state.steps;
-      pending = steps.filter(isPending());
-    }
+    const asked = state.steps.filter(isPending());
+    if (asked.length !== pending.length || asked.some((step, at) => step !== pending[at]))
+      pending = asked;
     return {
       turnId,
       prompt,

@@ -8,7 +8,14 @@ from typing import Any
 
 from flask import Request
 
-from functions.errors import BadBody, BadCursor, BadTurnId, BodyTooLarge, UnsupportedMediaType
+from functions.errors import (
+    BadBody,
+    BadCursor,
+    BadQuery,
+    BadTurnId,
+    BodyTooLarge,
+    UnsupportedMediaType,
+)
 from functions.turns.numbering import parse_cursor
 from functions.turns.record import Request as TurnRequest
 from functions.turns.steps import APPROVE, DENY
@@ -43,6 +50,37 @@ def cursor(request: Request) -> int:
     return value
 
 
+def query(request: Request, *names: str) -> dict[str, str]:
+    """The URL's query, with these names and no other, each at most once. Raises BadQuery."""
+    given = request.args.to_dict(flat=False)
+    if not set(given) <= set(names) or any(len(values) > 1 for values in given.values()):
+        raise BadQuery(f"the query may have {' and '.join(names)}, each once, and nothing else")
+    return {name: values[0] for name, values in given.items()}
+
+
+def session_id(value: str) -> str:
+    """A session's id as it stands in a query. Raises BadQuery."""
+    if not _SESSION_ID.fullmatch(value):
+        raise BadQuery("id must be 1 to 64 of A-Z a-z 0-9 _ -")
+    return value
+
+
+def deletion(request: Request) -> str | None:
+    """A deletion's body: `{"turnId": string}`, or None for `{"all": true}`.
+
+    Raises UnsupportedMediaType, BodyTooLarge, BadBody.
+    """
+    body = _json_object(request)
+    if set(body) == {"all"} and body["all"] is True:
+        return None
+    named = body.get("turnId")
+    if set(body) == {"turnId"} and isinstance(named, str) and _TURN_ID.fullmatch(named):
+        return named
+    raise BadBody(
+        'the body must be {"turnId": string}, 20 to 64 of A-Z a-z 0-9 _ -, or {"all": true}'
+    )
+
+
 def turn_request(request: Request) -> TurnRequest:
     """A start's body: `{"prompt": string, "sessionId"?: string}`.
 
@@ -52,18 +90,16 @@ def turn_request(request: Request) -> TurnRequest:
     unknown = set(body) - {"prompt", "sessionId"}
     if unknown:
         raise BadBody("the body has fields besides prompt and sessionId")
-    prompt, session_id = body.get("prompt"), body.get("sessionId")
+    prompt, session = body.get("prompt"), body.get("sessionId")
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadBody("prompt must be a string that is not blank")
     if len(prompt) > MAX_PROMPT_CHARS:
         raise BodyTooLarge(f"prompt may have at most {MAX_PROMPT_CHARS} characters")
     if has_surrogates(prompt):
         raise BadBody("prompt must be valid Unicode: it has a lone surrogate")
-    if "sessionId" in body and (
-        not isinstance(session_id, str) or not _SESSION_ID.fullmatch(session_id)
-    ):
+    if "sessionId" in body and (not isinstance(session, str) or not _SESSION_ID.fullmatch(session)):
         raise BadBody("sessionId must be 1 to 64 of A-Z a-z 0-9 _ -")
-    return TurnRequest(prompt, session_id)
+    return TurnRequest(prompt, session)
 
 
 def step_decision(request: Request) -> tuple[int, str]:

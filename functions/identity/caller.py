@@ -38,6 +38,10 @@ class Caller:
             return f"uid:{self.uid}"
         return f"app:{self.app_id}:{turn_id}"
 
+    def owner(self) -> str:
+        """The user as an owner, of all their turns and sessions. Raises SignInRequired."""
+        return f"uid:{self.require_uid()}"
+
     def require_uid(self) -> str:
         """The user's id, for what only a user can have. Raises SignInRequired."""
         if self.uid is None:

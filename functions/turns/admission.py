@@ -70,7 +70,7 @@ def start(
     turn = record.load(key)
     if turn is None:
         raise Gone("the turn this cursor belongs to is past its retention")
-    if not turn.expired and turn.request_hash != request.hash:
+    if not turn.gone and turn.request_hash != request.hash:
         raise TurnConflict("this turn id was used for another request")
     return _attach(turn, cursor, owners, settings)
 
@@ -88,8 +88,8 @@ def resume(
 
 
 def _attach(turn: Record, cursor: int, owners: Owners, settings: Settings) -> Admitted:
-    if turn.expired:
-        raise Gone("the turn is past its retention")
+    if turn.gone:
+        raise Gone("the turn is past its retention, or was deleted")
     logs.info("stream attached", run=turn.run_id, status=turn.status, cursor=cursor)
     page = journal.page(turn.key, cursor)
     if page.chunks:

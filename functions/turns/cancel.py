@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from functions import firestore, logs
 from functions.errors import Gone, StorageUnavailable, UnknownTurn
-from functions.turns import journal, record, sessions
+from functions.turns import journal, membership, record
 from functions.turns.journal import Boundary, Chunk
 from functions.turns.record import Record
 from functions.wire.events import Done
@@ -33,13 +33,21 @@ def cancel(owner: str, turn_id: str) -> str:
     """
     key = record.turn_key(owner, turn_id)
     logs.bind(turn=key)
+    turn = record.load(key)
+    if turn is not None and turn.gone:
+        raise Gone("the turn is past its retention, or was deleted")
+    return end(key, turn)
+
+
+def end(key: str, turn: Record | None) -> str:
+    """End a turn that was read so, also one past its retention; its status after that.
+
+    Raises UnknownTurn, StorageUnavailable, NewerSchema.
+    """
     until = time.monotonic() + CANCEL_SECONDS
     while time.monotonic() < until:
-        turn = record.load(key)
         if turn is None:
             raise UnknownTurn("there is no such turn")
-        if turn.expired:
-            raise Gone("the turn is past its retention")
         if turn.finished:
             return turn.status
         tail = journal.tail(key)
@@ -49,6 +57,7 @@ def cancel(owner: str, turn_id: str) -> str:
         if _try(turn, tail):
             logs.info("turn cancelled", run=turn.run_id, epoch=turn.holder.epoch)
             return record.CANCELLED
+        turn = record.load(key)
     raise StorageUnavailable("the turn could not be stopped in time")
 
 
@@ -58,7 +67,7 @@ def _try(turn: Record, tail: Chunk | None) -> bool:
     # What an owner showed and did not commit is withdrawn; what it committed stays.
     committed = Boundary() if tail is None else Boundary(tail.last, tail.length)
     chunk = journal.opening(tail, holder, turn.window, committed, Done("cancelled"))
-    leave_session = sessions.release(turn)
+    leave_session = membership.release(turn)
 
     def writes(batch: WriteBatch) -> None:
         batch.create(journal.document(turn.key, chunk.index), chunk.to_fields(turn.expire_at))

@@ -11,8 +11,8 @@ from functions import firestore
 from functions.errors import Rejected, StorageUnavailable
 from functions.settings import Settings
 from functions.turns import quota, record, sessions, takeover
+from functions.turns.membership import Membership, join
 from functions.turns.record import Request
-from functions.turns.sessions import Membership
 from functions.turns.takeover import Taken
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Start:
             return self.commit(count)
         session = sessions.from_snapshot(found[documents[1].id])
         sessions.require_free(session)
-        membership = sessions.join(
+        membership = join(
             session,
             self.owner,
             session_id,

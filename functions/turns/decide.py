@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from functions import firestore, logs
-from functions.errors import TurnBusy, UnknownStep, UnknownTurn
+from functions.errors import Gone, TurnBusy, UnknownStep, UnknownTurn
 from functions.settings import Settings
 from functions.turns import admission, record, steps, takeover
 from functions.turns.admission import Admitted
@@ -34,13 +34,16 @@ def decide(
     """Decide the step at `position` if it waits, run the turn on, and attach to it.
 
     A step that is decided, expired or finished is left as it is: the caller just attaches. Raises
-    UnknownTurn, UnknownStep, TurnBusy while the step waits and the turn runs another one, and as
-    `admission.resume` does (NewerSchema, …).
+    UnknownTurn, UnknownStep, Gone, TurnBusy while the step waits and the turn runs another one,
+    and as `admission.resume` does (NewerSchema, …).
     """
     key = record.turn_key(owner, turn_id)
     logs.bind(turn=key)
-    if record.load(key) is None:  # before its steps: a newer schema may have changed those
+    turn = record.load(key)  # before its steps: a newer schema may have changed those
+    if turn is None:
         raise UnknownTurn("there is no such turn")
+    if turn.gone:
+        raise Gone("the turn is past its retention, or was deleted")
     until = time.monotonic() + firestore.READ_SECONDS
     pauses = firestore.backoff()
     while _waits(key, position):

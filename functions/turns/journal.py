@@ -123,7 +123,7 @@ class Chunk:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Chunk:
-        """Read a stored chunk."""
+        """Read a stored chunk. That of a deleted turn has no `last` any more: it is empty (P2)."""
         boundary = fields["boundary"]
         return cls(
             index=fields["index"],
@@ -131,7 +131,7 @@ class Chunk:
             nonce=fields["nonce"],
             after=fields["after"],
             first=fields["first"],
-            last=fields[firestore.LAST],
+            last=fields.get(firestore.LAST, fields["first"] - 1),
             length=fields["length"],
             boundary=Boundary(
                 boundary["to"], boundary["length"], boundary["steps"], boundary["epoch"]
@@ -292,8 +292,8 @@ def _ours(key: str, chunk: Chunk, lease: Lease) -> bool:
         return False  # sending the same bytes again is safe, and the lease bounds how often
     if stored is None:
         return False
-    if stored.nonce == chunk.nonce and stored == chunk:
-        return True
+    if stored.nonce == chunk.nonce and (stored == chunk or not stored.frames):
+        return True  # also when the turn was deleted since
     if stored.epoch > chunk.epoch:
         lease.lose(f"epoch {stored.epoch} has the turn")
         raise LeaseLost

@@ -20,8 +20,8 @@ from functions.turns import history, steps
 from functions.turns.asking import Asking, ModelFailed, ModelUnavailable
 from functions.turns.budget import Budget, Spent, require_time
 from functions.turns.ledger import Ledger, Outcome
+from functions.turns.membership import Membership
 from functions.turns.record import Record
-from functions.turns.sessions import Membership
 from functions.turns.steps import Step
 from functions.turns.tools import Tool
 from functions.turns.writer import Writer

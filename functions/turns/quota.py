@@ -16,7 +16,7 @@ from functions import firestore
 from functions.errors import NewerSchema, TooManyRunningTurns, TooManyTurns
 from functions.settings import Settings
 from functions.turns import limits, record
-from functions.turns.limits import Granted, Limits, Look, Refused, Tally
+from functions.turns.limits import MINUTE, Granted, Limits, Look, Refused, Tally
 
 if TYPE_CHECKING:
     from google.cloud.firestore import DocumentReference, DocumentSnapshot, WriteBatch
@@ -53,6 +53,32 @@ def count(
     raise refuse(decision.retry_after_seconds)
 
 
+def forget(owner: str, *, until: float) -> bool:
+    """Delete what is counted of an owner whose turns are deleted; whether that is done.
+
+    Starts of the last minute go on to count for another minute, without saying whose they are:
+    else whoever deletes could start as many turns as they like. Raises StorageUnavailable.
+    """
+    document = reference(owner)
+
+    def rest() -> Callable[[WriteBatch], None] | None:
+        snapshot = firestore.get_all([document])[document.id]
+        fields = snapshot.to_dict()
+        if fields is None or not fields[firestore.OWNER]:
+            return None
+        unchanged = firestore.client().write_option(last_update_time=snapshot.update_time)
+        if all(snapshot.read_time - at >= MINUTE for at in fields["starts"].values()):
+            return lambda batch: batch.delete(document, option=unchanged)
+        kept = {
+            firestore.OWNER: "",
+            "running": [],
+            firestore.EXPIRE_AT: snapshot.read_time + MINUTE,
+        }
+        return lambda batch: batch.update(document, kept, option=unchanged)
+
+    return firestore.converge(rest, until=until)
+
+
 def _writes(
     owner: str,
     turn_key: str,
@@ -75,7 +101,7 @@ def new_fields(owner: str, turn_key: str, tally: Tally) -> dict[str, Any]:
 
     return {
         "schema": SCHEMA,
-        "owner": owner,
+        firestore.OWNER: owner,
         "starts": {**tally.starts, turn_key: SERVER_TIMESTAMP},
         "running": sorted({*tally.running, turn_key}),
     }

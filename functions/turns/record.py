@@ -27,7 +27,9 @@ read with a default that says what its absence meant: turns in flight outlive a 
 
 RUNNING, WAITING = "running", "waiting"
 DONE, ERROR, CANCELLED = "done", "error", "cancelled"
-FINISHED = frozenset({DONE, ERROR, CANCELLED})
+DELETED = "deleted"
+"""A tombstone (P1): nothing is left of the turn but that it was there."""
+FINISHED = frozenset({DONE, ERROR, CANCELLED, DELETED})
 
 
 def is_user(owner: str) -> bool:
@@ -97,6 +99,11 @@ class Record:
         return self.read_at >= self.expire_at
 
     @property
+    def gone(self) -> bool:
+        """Whether callers are told that there is nothing any more."""
+        return self.expired or self.status == DELETED
+
+    @property
     def lapsed(self) -> bool:
         """Whether the turn is to be taken over: it runs and its lease is over (L1), or it waits
         and an approval has expired.
@@ -139,7 +146,7 @@ def new_fields(
     return {
         "schema": SCHEMA,
         "turnId": turn_id,
-        "owner": owner,
+        firestore.OWNER: owner,
         "runId": secrets.token_hex(16),
         "requestHash": request.hash,
         "prompt": request.prompt,
@@ -169,7 +176,7 @@ def from_fields(
     return Record(
         key=key,
         turn_id=fields["turnId"],
-        owner=fields["owner"],
+        owner=fields[firestore.OWNER],
         run_id=fields["runId"],
         request=Request(fields["prompt"], fields["sessionId"]),
         request_hash=fields["requestHash"],

@@ -26,12 +26,12 @@ from functions.errors import (
     TurnFailed,
 )
 from functions.settings import Settings
-from functions.turns import history, record, sessions, steps, takeover
+from functions.turns import history, record, steps, takeover
 from functions.turns.lease import Renewal
 from functions.turns.ledger import Parked
+from functions.turns.membership import Membership, rejoin, told_before
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Record
-from functions.turns.sessions import Membership
 from functions.turns.takeover import Taken
 from functions.turns.writer import Writer
 from functions.wire.events import Error, Event
@@ -350,7 +350,7 @@ class Owner:
 
     def _rejoin(self, turn: Record) -> Membership | None:
         """Find the session again. Raises Gone, StorageUnavailable, NewerSchema."""
-        return sessions.rejoin(turn, session_hours=self._settings.session_hours)
+        return rejoin(turn, session_hours=self._settings.session_hours)
 
     def _failure(self, code: str, message: str) -> Error:
         # The id of the request that this owner came from finds all of its lines.
@@ -391,7 +391,7 @@ class Owner:
             return lambda batch: membership.leave(batch, None)
         if taken.begins is not None:
             try:
-                before = sessions.told_before(turn, taken.begins.last)
+                before = told_before(turn, taken.begins.last)
             except StorageUnavailable as error:
                 taken.lease.lose(error.code)
                 raise LeaseLost from None

@@ -15,24 +15,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from functions import firestore, logs
-from functions.errors import Gone, NewerSchema, SessionBusy
-from functions.turns import history, journal, record
+from functions import firestore
+from functions.errors import NewerSchema, SessionBusy
+from functions.turns import record
 from functions.turns.history import Entry
-from functions.turns.numbering import continues
-from functions.turns.record import Record
-from functions.wire import sse
-from functions.wire.fold import Fold, fold
 
 if TYPE_CHECKING:
-    from google.cloud.firestore import DocumentReference, DocumentSnapshot, WriteBatch
+    from google.cloud.firestore import DocumentReference, DocumentSnapshot
 
 SCHEMA = 1
+PAGE_SESSIONS = 50
+
+_HISTORY = "history"
+_LISTED = (
+    "schema",
+    firestore.OWNER,
+    "sessionId",
+    "createdAt",
+    firestore.UPDATED_AT,
+    "turn",
+    "turns",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class Session:
     turns: int
     """How many turns were started in it."""
     entries: tuple[Entry, ...]
-    """What its turns left, oldest first."""
+    """What its turns left, oldest first; none where the session was only listed."""
     expire_at: datetime
     read_at: datetime
     written_at: datetime
@@ -85,7 +93,7 @@ def from_snapshot(snapshot: DocumentSnapshot[Any]) -> Session | None:
     if fields["schema"] > SCHEMA:
         raise NewerSchema("the session was written by a newer version of this service")
     claim = fields["turn"]
-    entries = [Entry.from_fields(key, entry) for key, entry in fields["history"].items()]
+    entries = [Entry.from_fields(key, entry) for key, entry in fields.get(_HISTORY, {}).items()]
     return Session(
         key=snapshot.id,
         owner=fields["owner"],
@@ -118,13 +126,13 @@ def new_fields(
 
     return {
         "schema": SCHEMA,
-        "owner": owner,
+        firestore.OWNER: owner,
         "sessionId": session_id,
         "createdAt": SERVER_TIMESTAMP,
         firestore.UPDATED_AT: SERVER_TIMESTAMP,
         "turn": claim,
         "turns": 1,
-        "history": {},
+        _HISTORY: {},
         firestore.EXPIRE_AT: expire_at,
     }
 
@@ -138,157 +146,29 @@ def require_free(session: Session | None) -> None:
         raise SessionBusy(session.claim.turn_id)
 
 
-class Membership:
-    """A turn's place in its session: the history it sees, and what it will leave there."""
-
-    def __init__(
-        self,
-        turn_key: str,
-        turn_id: str,
-        session_key: str,
-        position: int,
-        entries: Sequence[Entry],
-        *,
-        session_hours: float,
-    ) -> None:
-        self._turn_key = turn_key
-        self._turn_id = turn_id
-        self._reference = reference(session_key)
-        self._position = position
-        self._entries = tuple(entries)
-        self._session_hours = session_hours
-        self._remembered: bytes | None = None
-
-    @property
-    def history(self) -> list[Any]:
-        """The messages of the session's earlier turns, oldest first."""
-        return history.messages_of(self._entries)
-
-    @property
-    def history_hash(self) -> str:
-        """Names this history."""
-        return history.hash_of(self._entries)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the agent said what is to be remembered."""
-        return self._remembered is not None
-
-    def remember(self, messages: bytes) -> None:
-        """Leave these when the turn ends: a JSON list, UTF-8."""
-        self._remembered = messages
-
-    def claim(
-        self, session: Session | None, owner: str, session_id: str, batch: WriteBatch
-    ) -> None:
-        """Claim the session as it was read, or make it: fails when it changed since (H1)."""
-        claim = {"key": self._turn_key, "id": self._turn_id}
-        fields = new_fields(owner, session_id, claim, self._expiry())
-        if session is None:
-            batch.create(self._reference, fields)
-            return
-        if not session.expired:
-            kept = ("turn", firestore.UPDATED_AT, firestore.EXPIRE_AT)
-            fields = {**{name: fields[name] for name in kept}, "turns": self._position}
-        unchanged = firestore.client().write_option(last_update_time=session.written_at)
-        batch.update(self._reference, fields, option=unchanged)
-
-    def leave(self, batch: WriteBatch, default: bytes | None) -> None:
-        """Release the claim and add the turn's entry, if it leaves one (H2).
-
-        `default` is what the turn leaves when its agent did not say. Fails when the session is
-        gone.
-        """
-        from google.cloud.firestore import DELETE_FIELD
-
-        fields = {**_released(), firestore.EXPIRE_AT: self._expiry()}
-        messages = default if self._remembered is None else self._remembered
-        if messages is not None:
-            entry, dropped = history.fit(
-                self._entries, Entry(self._turn_key, self._turn_id, self._position, messages)
-            )
-            if entry.dropped:
-                logs.warning("the turn's messages are too large to keep", bytes=len(messages))
-            fields[_entry(entry.key)] = entry.to_fields()
-            fields.update({_entry(old.key): DELETE_FIELD for old in dropped})
-        batch.update(self._reference, fields)
-
-    def _expiry(self) -> datetime:
-        return datetime.now(UTC) + timedelta(hours=self._session_hours)
-
-
-def join(
-    session: Session | None, owner: str, session_id: str, turn_id: str, *, session_hours: float
-) -> Membership:
-    """The place of a new turn in a session that was read as free, or is not there yet."""
-    fresh = session is None or session.expired
-    return Membership(
-        record.turn_key(owner, turn_id),
-        turn_id,
-        session_key(owner, session_id),
-        1 if session is None or fresh else session.turns + 1,
-        () if session is None or fresh else session.entries,
-        session_hours=session_hours,
-    )
-
-
-def rejoin(turn: Record, *, session_hours: float) -> Membership | None:
-    """The place of a turn that was taken over; None when it belongs to no session.
-
-    Raises Gone when its session is, StorageUnavailable, NewerSchema.
-    """
-    if turn.request.session_id is None:
-        return None
-    session = load(turn.owner, turn.request.session_id)
-    if session is None or session.expired or session.claim is None or session.claim.key != turn.key:
-        raise Gone("the turn's session was deleted or is past its retention")
-    return Membership(
-        turn.key,
-        turn.turn_id,
-        session.key,
-        session.turns,
-        session.entries,
-        session_hours=session_hours,
-    )
-
-
-def told_before(turn: Record, last: int) -> str:
-    """The text of a turn up to event `last`, as its journal has it.
-
-    Without what follows a hole, should a part of it be missing. Raises StorageUnavailable.
-    """
-    state = Fold()
-    more = True
-    while more and state.cursor < last:
-        page = journal.page(turn.key, state.cursor)
-        for chunk in page.chunks:
-            if not continues(state.cursor, chunk.after):
-                return state.text
-            if chunk.first <= last:
-                fold(sse.decode(chunk.frames), state)
-        more = page.more
-    return state.text
-
-
-def release(turn: Record) -> Callable[[WriteBatch], None]:
-    """Stages the release of a turn that somebody else ends: it leaves nothing in its session.
-
-    The commit fails when the session is deleted meanwhile. Raises StorageUnavailable, NewerSchema.
-    """
-    if turn.request.session_id is not None:
-        session = load(turn.owner, turn.request.session_id)
-        if session is not None and session.claim is not None and session.claim.key == turn.key:
-            document = reference(session.key)
-            return lambda batch: batch.update(document, _released())
-    return lambda _batch: None
-
-
-def _released() -> dict[str, Any]:
-    from google.cloud.firestore import SERVER_TIMESTAMP
-
-    return {"turn": None, firestore.UPDATED_AT: SERVER_TIMESTAMP}
-
-
-def _entry(turn_key: str) -> str:
+def entry_path(turn_key: str) -> str:
     """The path of a turn's entry in its session's document."""
-    return f"history.`{turn_key}`"
+    return f"{_HISTORY}.`{turn_key}`"
+
+
+def page(owner: str, after: tuple[datetime, str] | None = None) -> list[Session]:
+    """Up to `PAGE_SESSIONS` of an owner's sessions, the last used first, without what their turns
+    left; those that follow `after`, the `updated_at` and key of one of them. Expired ones, too.
+
+    Raises StorageUnavailable, NewerSchema.
+    """
+    from google.cloud.firestore import FieldFilter
+
+    collection = firestore.client().collection(firestore.SESSIONS)
+    query = (
+        collection.where(filter=FieldFilter(firestore.OWNER, "==", owner))
+        .order_by(firestore.UPDATED_AT, direction="DESCENDING")
+        .order_by("__name__", direction="DESCENDING")
+        .select((*_LISTED, firestore.EXPIRE_AT))
+        .limit(PAGE_SESSIONS)
+    )
+    if after is not None:
+        updated_at, key = after
+        query = query.start_after({firestore.UPDATED_AT: updated_at, "__name__": reference(key)})
+    found = firestore.read(lambda timeout: list(firestore.documents(query, timeout)))
+    return [session for one in found if (session := from_snapshot(one)) is not None]

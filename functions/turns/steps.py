@@ -164,10 +164,15 @@ def require_same(recorded: Step, kind: Literal["model", "tool"], name: str, args
         )
 
 
+def collection(key: str) -> CollectionReference:
+    """The collection of a turn's steps."""
+    found: CollectionReference = record.reference(key).collection(firestore.STEPS)
+    return found
+
+
 def document(key: str, position: int) -> DocumentReference:
     """The document of the step at a position."""
-    steps: CollectionReference = record.reference(key).collection(firestore.STEPS)
-    return steps.document(f"{position:06d}")
+    return collection(key).document(f"{position:06d}")
 
 
 def load(key: str, position: int) -> Step | None:
@@ -184,8 +189,7 @@ def load_all(key: str, *, finished: int) -> dict[int, Step]:
 
     Raises Gone when one of them is missing: it would run again. Raises StorageUnavailable.
     """
-    collection = record.reference(key).collection(firestore.STEPS)
-    snapshots = firestore.read(lambda timeout: list(firestore.documents(collection, timeout)))
+    snapshots = firestore.read(lambda timeout: list(firestore.documents(collection(key), timeout)))
     found = [Step.from_fields(snapshot.to_dict() or {}) for snapshot in snapshots]
     begun = {step.position: step for step in found}
     whole = set(begun) == set(range(1, len(begun) + 1))

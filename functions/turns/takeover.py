@@ -18,8 +18,8 @@ from functions.settings import Settings
 from functions.turns import journal, record
 from functions.turns.journal import Boundary, Chunk
 from functions.turns.lease import Holder, Lease
+from functions.turns.membership import Membership
 from functions.turns.record import Record, Request
-from functions.turns.sessions import Membership
 
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch

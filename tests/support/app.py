@@ -21,7 +21,8 @@ from flask import Request, Response
 from google.cloud.firestore import Increment
 
 from functions import firestore
-from functions.endpoints import cancel, finish, front, resume, start, step
+from functions.endpoints import cancel, delete, finish, front, resume, start, step
+from functions.endpoints import sessions as own_sessions
 from functions.endpoints.service import Service
 from functions.turns.program import Agent, StepFailed, Turn
 from functions.turns.tools import Call, Happened, Policy, ToolError, tool
@@ -307,6 +308,18 @@ def resume_turn(request: Request) -> Response:
 def cancel_turn(request: Request) -> Response:
     """`cancel_turn`, for the scripted agent's turns."""
     return cancel.cancel_turn(request, service)
+
+
+@https_fn.on_request()
+def sessions(request: Request) -> Response:
+    """`sessions`, of the scripted agent's users."""
+    return own_sessions.serve_sessions(request, service)
+
+
+@https_fn.on_request()
+def delete_turns(request: Request) -> Response:
+    """`delete_turns`, for the scripted agent's turns."""
+    return delete.delete_turns(request, service)
 
 
 @https_fn.on_request()

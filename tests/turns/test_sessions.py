@@ -15,6 +15,7 @@ import pytest
 from functions import firestore
 from functions.errors import SessionBusy, SignInRequired
 from functions.turns import admission, cancel, creation, journal, record, sessions
+from functions.turns.budget import Budget
 from functions.turns.history import SESSION_HISTORY_BYTES
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Request
@@ -46,7 +47,7 @@ class Chat:
             turn_id,
             Request(prompt, self.id),
             0,
-            owners=Owners(lambda: Agent(run), settings()),
+            owners=Owners(lambda: Agent(run, budget=Budget(model_steps=1000)), settings()),
             settings=settings(),
         )
         return turn_id
