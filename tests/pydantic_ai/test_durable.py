@@ -1,0 +1,327 @@
+"""Pydantic AI agents in a turn: their text, their tools, their history, and what they do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.messages import ThinkingPart
+from pydantic_ai.models.function import DeltaThinkingPart, FunctionModel
+
+from functions.pydantic_ai import Steps, current_call, durable, messages, once
+from functions.turns import cancel, decide, steps
+from functions.turns.takeover import Taken
+from functions.turns.tools import Call, Policy, tool
+from functions.wire.fold import fold
+from tests.pydantic_ai.scripted import Calls, Does, Piece, Script, ends, frames, own, take_over
+from tests.turns.conftest import Create, settings
+from tests.turns.test_sessions import Chat
+from tests.turns.test_takeover import load, wait_until
+
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
+
+
+@pytest.fixture(name="taken")
+def _taken(create: Create) -> Taken:
+    """A turn of this process, with a lease that lasts the test."""
+    return create(lease_seconds=30)
+
+
+@tool(policy=Policy.IDEMPOTENT)
+def ours(call: Call, *, x: int) -> dict[str, Any]:
+    """A tool of this package."""
+    return {"step": call.step, "x": x}
+
+
+def test_tools_of_every_kind_are_steps_side_by_side(taken: Taken) -> None:
+    """Ours, and Pydantic AI's, sync and async; at positions in the model's order."""
+    script = Script(
+        ["I ", "look. ", Calls("slow", {"x": 1}), Calls("ours", {"x": 2}), Calls("soon", {"x": 3})],
+        ["Done."],
+    )
+    agent = script.agent(toolsets=[Steps(ours)])
+
+    @agent.tool_plain(metadata=once(Policy.IDEMPOTENT))
+    def slow(x: int) -> str:
+        time.sleep(0.2)
+        return f"{x} {current_call().idempotency_key == f'{taken.turn.run_id}:2'}"
+
+    @agent.tool
+    async def soon(ctx: RunContext[None], x: int) -> str:
+        return f"{x} {ctx.tool_name}"
+
+    own(taken, durable(agent))
+    events = frames(taken)
+    assert ends(events) == [
+        ("slow", "ok", "1 True"),
+        ("ours", "ok", {"step": 3, "x": 2}),
+        ("soon", "ok", "3 soon"),
+    ]
+    assert [event.data["step"] for event in events if event.type == "tool_start"] == [2, 3, 4]
+    assert [(name, how) for name, how, _ in script.returns()] == [
+        ("slow", "success"),
+        ("ours", "success"),
+        ("soon", "success"),
+    ]
+    assert fold(events).text == "I look. \n\nDone."
+
+
+def test_a_transactional_tool_of_pydantic_ai_writes_with_its_outcome(taken: Taken) -> None:
+    """Its staged write is there, once, when the step is `ok`."""
+    from functions import firestore
+
+    document = firestore.client().collection("notes").document(taken.turn.run_id)
+    agent = Script([Calls("note", {"text": "x"})], ["Noted."]).agent()
+
+    @agent.tool_plain(metadata=once(Policy.TRANSACTIONAL))
+    def note(text: str) -> str:
+        current_call().staged.create(document, {"text": text})
+        return "written"
+
+    own(taken, durable(agent))
+    assert ends(frames(taken)) == [("note", "ok", "written")]
+    assert document.get().to_dict() == {"text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("decision", "outcome", "told"),
+    [
+        ("approve", ("refund", "ok", "refunded 5"), ("refund", "success", "refunded 5")),
+        (
+            "deny",
+            ("refund", "denied", {"message": "a person denied this call"}),
+            ("refund", "failed", "denied: a person denied this call"),
+        ),
+    ],
+)
+def test_requires_approval_is_our_approval(
+    taken: Taken, decision: str, outcome: tuple[str, str, Any], told: tuple[str, str, Any]
+) -> None:
+    """The turn waits; what a person decides reaches the tool, or the model."""
+    script = Script([Calls("refund", {"cents": 5}), Calls("ours", {"x": 1})], ["So be it."])
+    agent = script.agent(toolsets=[Steps(ours)])
+
+    @agent.tool_plain(requires_approval=True)
+    def refund(cents: int) -> str:
+        return f"refunded {cents}"
+
+    owners = own(taken, durable(agent))
+    pending = frames(taken)[-1]
+    assert pending.type == "tool_pending"
+    assert pending.data["tool"] == "refund"
+    decide.decide(
+        taken.turn.owner,
+        taken.turn.turn_id,
+        2,
+        decision,
+        0,
+        owners=owners,
+        settings=settings(),
+    )
+    wait_until(lambda: load(taken).finished)
+    assert ends(frames(taken)) == [outcome, ("ours", "ok", {"step": 3, "x": 1})]
+    assert script.returns()[0] == told
+    assert len(script.asked) == 2
+
+
+def test_what_a_tool_raises_is_an_outcome(taken: Taken) -> None:
+    """`ModelRetry` in its words, any other by its type alone; SystemExit ends nothing else."""
+    script = Script(
+        [Calls("again", {}), Calls("broken", {}), Calls("leave", {}), Calls("leave_soon", {})],
+        ["Sorry."],
+    )
+    agent = script.agent()
+
+    @agent.tool_plain
+    def again() -> None:
+        raise ModelRetry("ask for less")
+
+    @agent.tool_plain
+    def broken() -> None:
+        raise RuntimeError("sk-secret")
+
+    @agent.tool_plain
+    def leave() -> None:
+        sys.exit("bye")
+
+    @agent.tool_plain
+    async def leave_soon() -> None:
+        sys.exit("bye")
+
+    own(taken, durable(agent))
+    events = frames(taken)
+    assert [result["message"] for _, _, result in ends(events)] == [
+        "ask for less",
+        "the tool failed: RuntimeError",
+        "the tool failed: RuntimeError",
+        "the tool failed: RuntimeError",
+    ]
+    assert [how for _, how, _ in script.returns()] == ["failed"] * 4
+    assert events[-1].type == "done"
+
+
+def test_arguments_that_do_not_fit_go_back_to_the_model(taken: Taken) -> None:
+    """Pydantic AI asks it to try again, before any step; the next ones run as if nothing was."""
+    script = Script([Calls("add", {"x": "no"})], [Calls("add", {"x": 1})], ["2"])
+    agent = script.agent()
+
+    @agent.tool_plain
+    def add(x: int) -> int:
+        return x + 1
+
+    own(taken, durable(agent))
+    events = frames(taken)
+    assert ends(events) == [("add", "ok", 2)]
+    assert events[-1].data["usage"]["requests"] == 3
+
+
+def test_thinking_is_not_told(taken: Taken) -> None:
+    """It is recorded, for the model to go on with."""
+
+    async def think(_messages: Any, _info: Any) -> Any:
+        yield {0: DeltaThinkingPart(content="hidden")}
+        yield "Shown."
+
+    chat = PydanticAgent(FunctionModel(stream_function=think), name="thinker")
+    own(taken, durable(chat))
+    assert fold(frames(taken)).text == "Shown."
+    recorded = steps.load(taken.turn.key, 1)
+    assert recorded is not None
+    assert ThinkingPart(content="hidden").content in recorded.result
+
+
+def test_an_output_that_is_no_text_is_told_as_json(taken: Taken) -> None:
+    """When the agent is done, for it comes by a tool call of the model's."""
+
+    class Answer(BaseModel):
+        cents: int
+
+    script = Script([Calls("final_result", {"cents": 7})])
+    own(taken, durable(script.agent(output_type=Answer)))
+    events = frames(taken)
+    assert fold(events).text == '{"cents":7}'
+    assert events[-1].data["reason"] == "stop"
+
+
+def test_an_agent_without_a_name_is_refused_at_once() -> None:
+    """Its steps are recorded under it."""
+    with pytest.raises(ValueError, match="needs a name"):
+        durable(PydanticAgent(Script().model(), name=None))
+
+
+def test_a_stopped_turn_ends_its_model_call(taken: Taken) -> None:
+    """In the midst of its text and of its silence: nothing more is paid for."""
+    said: list[int] = []
+    pieces: list[Piece] = []
+    for number in range(500):
+        pieces += ["word ", 0.02, Does(partial(said.append, number))]
+    own(taken, durable(Script(pieces).agent()))
+    wait_until(lambda: len(said) > 3)
+    cancel.cancel(taken.turn.owner, taken.turn.turn_id)
+    events = frames(taken)
+    assert events[-1].data == {"reason": "cancelled"}
+    last = -1
+
+    def settled() -> bool:
+        nonlocal last
+        before, last = last, len(said)
+        time.sleep(0.2)
+        return before == len(said)
+
+    wait_until(settled)
+    assert len(said) < 500
+
+
+def test_an_owner_that_lost_its_lease_does_not_wait_for_a_silent_model(create: Create) -> None:
+    """Its call is given up, and another container finishes the turn."""
+    taken = create()
+    seen: list[str] = []
+
+    async def silent(_messages: Any, _info: Any) -> Any:
+        seen.append("asked")
+        try:
+            await asyncio.sleep(60)
+            yield "never"
+        finally:
+            seen.append("given up")
+
+    own(taken, durable(PydanticAgent(FunctionModel(stream_function=silent), name="scripted")))
+    wait_until(lambda: seen == ["asked"])
+    taken.lease.lose("the container was starved")
+    wait_until(lambda: seen == ["asked", "given up"])
+    take_over(taken, durable(Script(["Here."]).agent()))
+    wait_until(lambda: load(taken).finished)
+    assert fold(frames(taken)).text == "Here."
+
+
+def test_the_turns_of_a_session_see_what_was_said(storage: None) -> None:
+    """As messages of Pydantic AI, tool calls included; and what other agents remembered."""
+    assert storage is None
+    chat = Chat()
+    chat.run(lambda turn: turn.token("I am the demo."), "Who is there?")
+    script = Script(["I ask. ", Calls("ours", {"x": 1})], ["One."])
+    served = durable(script.agent(toolsets=[Steps(ours)]))
+    chat.run(served.run, "And now?")
+    chat.run(served.run, "Again?")
+    told = [
+        [(part.part_kind, getattr(part, "content", None)) for part in message.parts]
+        for message in script.asked[2]
+    ]
+    assert told == [
+        [("user-prompt", "Who is there?")],
+        [("text", "I am the demo.")],
+        [("user-prompt", "And now?")],
+        [("text", "I ask. "), ("tool-call", None)],
+        [("tool-return", {"step": 2, "x": 1})],
+        [("text", "One.")],
+        [("user-prompt", "Again?")],
+    ]
+
+
+def test_what_is_remembered_is_the_same_after_a_takeover(storage: None) -> None:
+    """To the byte: ids and times are those of the turn's records, not of the run."""
+    assert storage is None
+    remembered: list[Any] = []
+
+    class Died(BaseException):
+        """The container, at the end."""
+
+    chat = Chat()
+    script = Script(["I ask. ", Calls("ours", {"x": 1})], ["One."])
+    served = durable(script.agent(toolsets=[Steps(ours)]))
+
+    def run(turn: Any) -> None:
+        turn.remember = remembered.append
+        served.run(turn)
+        if len(remembered) == 1:
+            turn._writer._lease.lose("the container died")
+            turn.check()
+
+    def again(turn_id: str) -> None:
+        from functions.turns.program import Agent
+        from functions.turns.runner import Owners
+
+        wait_until(lambda: chat.turn(turn_id).lapsed)
+        Owners(lambda: Agent(run), settings()).take_over(chat.turn(turn_id))
+
+    turn_id = chat.start(run)
+    wait_until(lambda: len(remembered) == 1)
+    again(turn_id)
+    wait_until(lambda: chat.turn(turn_id).finished)
+    assert len(remembered) == 2
+    assert remembered[0] == remembered[1]
+    assert len(script.asked) == 2
+    assert [message.kind for message in messages.load(remembered[0])] == [
+        "request",
+        "response",
+        "request",
+        "response",
+    ]
