@@ -26,10 +26,14 @@ GUIDE = ROOT / "docs" / "guides" / "deploy.md"
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is declared with the settings of `.env`."""
+    return discover(tmp_path_factory.mktemp("home"))
+
+
+def discover(home: Path, **settings: str) -> dict[str, Any]:
     """`/__/functions.yaml` of the SDK's own server, with no project, credentials or network."""
     port = free_port()
-    home = tmp_path_factory.mktemp("home")
-    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "ADMIN_PORT": str(port)}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "ADMIN_PORT": str(port), **settings}
     process = subprocess.Popen(
         [sys.executable, str(SERVING)],
         cwd=ROOT,
@@ -110,3 +114,14 @@ def test_discovery_is_quick_enough_for_firebase_tools() -> None:
     at = time.monotonic()
     subprocess.run([sys.executable, "-c", "import main"], cwd=ROOT, check=True)
     assert time.monotonic() - at < 10
+
+
+def test_only_the_agent_that_is_served_asks_for_its_secret(
+    manifest: dict[str, Any], tmp_path: Path
+) -> None:
+    """The demo deploys with no account anywhere; Gemini's key goes to what runs turns alone."""
+    assert not any(one.get("secretEnvironmentVariables") for one in endpoints(manifest).values())
+    declared = endpoints(discover(tmp_path, AGENT="gemini"))
+    asking = {name for name, one in declared.items() if one.get("secretEnvironmentVariables")}
+    assert asking == {"start_turn", "resume_turn", "run_tool_step", "finishturn"}
+    assert declared["start_turn"]["secretEnvironmentVariables"] == [{"key": "GEMINI_API_KEY"}]
