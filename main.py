@@ -8,12 +8,13 @@ from firebase_functions.options import MemoryOption, RateLimits, RetryConfig
 from flask import Request, Response
 
 from functions.agents import SECRETS, agent
-from functions.endpoints import cancel, delete, finish, resume, start, step
+from functions.endpoints import cancel, delete, finish, front, resume, start, step
 from functions.endpoints import sessions as own_sessions
 from functions.endpoints.service import Service
 from functions.settings import MAX_INSTANCES, MIN_INSTANCES, REGION, THREADS
 
 service = Service(agent)
+front.answer_for_the_framework(service.settings)
 
 _streaming = partial(
     https_fn.on_request,

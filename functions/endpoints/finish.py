@@ -38,8 +38,8 @@ def finish_turn(request: Request, service: Service) -> Response:
         try:
             try:
                 key, due = requests.task(request)
-            except BadBody:
-                logs.error("a task without sense was dropped")
+            except BadBody as error:
+                logs.warning("a task without sense was dropped", why=error.message)
                 return jsonify(result="dropped")
             if due - time.time() > EARLY_SECONDS:
                 raise TooEarly("the task is not due yet")

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import functions_framework
 from flask import Request, Response, jsonify
+from flask import request as current_request
+from werkzeug.exceptions import HTTPException
 
 from functions import logs
 from functions.errors import Answered, MethodNotAllowed, Unavailable, UnknownPath
@@ -26,6 +29,23 @@ REQUEST_HEADERS = (
 EXPOSED_HEADERS = "Retry-After, X-Correlation-Id"
 
 Handler = Callable[[Request], Response]
+
+
+def answer_for_the_framework(settings: Settings) -> None:
+    """Answer, as `serve` does, what functions-framework would refuse by itself: as HTML, no CORS.
+
+    That is `/favicon.ico`, `/robots.txt`, and a path that its router does not take. Called while
+    the framework loads `main`; does nothing where it does not.
+    """
+
+    def refuse(_request: Request) -> Response:
+        raise UnknownPath("this function has no such path")
+
+    def answer(_error: HTTPException) -> Response:
+        asked = current_request
+        return serve(asked, settings, methods=(asked.method,), handler=refuse)
+
+    functions_framework.errorhandler(HTTPException)(answer)
 
 
 def serve(

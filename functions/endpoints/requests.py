@@ -136,7 +136,10 @@ def _json_object(request: Request) -> dict[str, Any]:
     if request.mimetype != "application/json":
         raise UnsupportedMediaType("Content-Type must be application/json")
     # Read one byte more than allowed: a body without a length is bounded all the same.
-    data = request.stream.read(MAX_BODY_BYTES + 1)
+    try:
+        data = request.stream.read(MAX_BODY_BYTES + 1)
+    except Exception:  # noqa: BLE001 - the HTTP server's: cut off in the middle, or no proper chunks
+        raise BadBody("the body ended early, or was not sent as it was declared") from None
     if len(data) > MAX_BODY_BYTES:
         raise BodyTooLarge(f"the body may have at most {MAX_BODY_BYTES} bytes")
     try:

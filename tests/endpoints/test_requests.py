@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
+import socket
 import time
 from collections.abc import Iterator
 
@@ -256,44 +256,16 @@ def test_a_chunked_body_without_a_length_is_read_and_bounded(starter: FunctionSe
             assert stream.status == status
 
 
-def test_hundreds_of_hostile_requests_do_no_harm(
-    starter: FunctionServer, resumer: FunctionServer
+@pytest.mark.parametrize("body", [b"50\r\n{", b"zz\r\n{}", b"-1\r\n", b""])
+def test_a_chunked_body_that_is_cut_off_or_malformed_is_400(
+    starter: FunctionServer, body: bytes
 ) -> None:
-    """No 5xx, no hang, CORS on each, and the process serves on."""
-    choose = random.Random(7)
-    junk = [
-        "",
-        "0",
-        "-1",
-        "\xff",
-        "%00",
-        "../..",
-        "a" * 200,
-        "{}",
-        "null",
-        "5,9",
-        "\u00b2",
-        TURN_ID,
-    ]
-    for _ in range(400):
-        server = choose.choice([starter, resumer])
-        given: dict[str, str | bytes] = {"Origin": ORIGIN}
-        for name in ("X-Stream-Turn-Id", "Last-Event-ID", "X-Firebase-AppCheck", "Content-Type"):
-            if choose.random() < 0.8:
-                given[name] = choose.choice(junk).encode("latin-1")
-        if choose.random() < 0.3:
-            given["Content-Type"] = "application/json"
-        method = choose.choice(["GET", "POST", "PUT", "OPTIONS", "HEAD", "DELETE"])
-        body = choose.randbytes(choose.randrange(200)) if choose.random() < 0.7 else None
-        path = choose.choice(["", "", "", "x", "%2f", "?a=b", "__/health/x"])
-        with RawStream(server.url + path, method, given, body) as stream:
-            assert stream.status < 500, (method, path, given, body)
-            assert stream.headers["access-control-allow-origin"] == ORIGIN
-            assert "Traceback" not in stream.raw.decode("latin-1")
-    turn_id = new_turn_id()
-    with start(starter, turn_id, [["say", "fine"]]) as stream:
-        stream.read_to_end()
-        assert b"fine" in stream.body
+    """The HTTP server's own errors while it is read are the client's fault, and no bug of ours."""
+    pairs = [*{**headers(new_turn_id()), **JSON, "Transfer-Encoding": "chunked"}.items()]
+    with RawStream(starter.url, "POST", pairs, None) as stream:
+        stream._socket.sendall(body)
+        stream._socket.shutdown(socket.SHUT_WR)
+        assert (stream.status, error_of(stream)["code"]) == (400, "bad_body")
 
 
 def test_health_is_answered_without_a_token(resumer: FunctionServer) -> None:
