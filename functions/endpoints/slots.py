@@ -38,6 +38,11 @@ class Slots:
 
         return release
 
+    @property
+    def open(self) -> int:
+        """How many are taken."""
+        return self._open
+
     def close(self) -> None:
         """Give no more of them away."""
         with self._lock:

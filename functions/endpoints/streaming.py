@@ -7,6 +7,7 @@ from collections.abc import Callable
 from flask import Request, Response
 
 from functions.endpoints import peer, requests
+from functions.endpoints.meter import Meter
 from functions.endpoints.service import Service
 from functions.identity.caller import identify
 from functions.turns.admission import Admitted, AtEnd
@@ -35,6 +36,7 @@ def respond(
     """
     service.watch()
     release = service.slots.take()
+    meter = Meter(lambda: service.slots.open)
     try:
         turn_id = requests.turn_id(request)
         admit = read(request, turn_id, requests.cursor(request))
@@ -47,8 +49,9 @@ def respond(
         release()
         return Response(status=204)
     pieces = peer.until_vanished(
-        request, iter(admitted), silence_seconds=1.5 * service.settings.heartbeat_seconds
+        request, meter.pieces(admitted), silence_seconds=1.5 * service.settings.heartbeat_seconds
     )
     response = Response(pieces, headers=HEADERS)
+    response.call_on_close(lambda: meter.ended(admitted))
     response.call_on_close(release)
     return response

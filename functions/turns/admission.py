@@ -59,7 +59,8 @@ def start(
             owner, turn_id, request, agent_version=owners.agent.version, settings=settings
         )
         if taken is not None:
-            logs.info("turn started", run=taken.turn.run_id)
+            logs.bind(run=taken.turn.run_id)
+            logs.info("turn started")
             writer = owners.own(taken)
             failed = stream.first_failure(writer, within_seconds=FIRST_EVENT_SECONDS)
             if failed is not None:
@@ -90,7 +91,8 @@ def resume(
 def _attach(turn: Record, cursor: int, owners: Owners, settings: Settings) -> Admitted:
     if turn.gone:
         raise Gone("the turn is past its retention, or was deleted")
-    logs.info("stream attached", run=turn.run_id, status=turn.status, cursor=cursor)
+    logs.bind(run=turn.run_id)
+    logs.info("stream attached", status=turn.status, cursor=cursor)
     page = journal.page(turn.key, cursor)
     if page.chunks:
         stream.require_continuous(cursor, page)

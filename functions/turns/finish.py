@@ -58,6 +58,8 @@ def finish(key: str, *, owners: Owners, settings: Settings, until: float) -> flo
     pauses = firestore.backoff()
     while True:
         turn = record.load(key)
+        if turn is not None:
+            logs.bind(run=turn.run_id)
         verdict = judge(turn, settings.look_seconds)
         if turn is None or verdict.do is Do.NOTHING:
             return None

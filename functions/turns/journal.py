@@ -230,12 +230,23 @@ def chunk_at(
     key: str, index: int, *, within_seconds: float = firestore.READ_SECONDS
 ) -> Chunk | None:
     """The chunk at an index, or None if there is none. Raises StorageUnavailable."""
+    found = aged_chunk_at(key, index, within_seconds=within_seconds)
+    return None if found is None else found[0]
+
+
+def aged_chunk_at(
+    key: str, index: int, *, within_seconds: float = firestore.READ_SECONDS
+) -> tuple[Chunk, float] | None:
+    """The chunk at an index, and how many seconds after its commit it was read: server times."""
     snapshot = firestore.read(
         lambda timeout: document(key, index).get(retry=None, timeout=timeout),
         within_seconds=within_seconds,
     )
     fields = snapshot.to_dict()
-    return None if fields is None else Chunk.from_fields(fields)
+    if fields is None:
+        return None
+    age = (snapshot.read_time - snapshot.create_time).total_seconds()
+    return Chunk.from_fields(fields), age
 
 
 def append(

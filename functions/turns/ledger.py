@@ -280,6 +280,8 @@ class Ledger:
             finishes_step=True,
             also=lambda batch, last: self._write_all(batch, [step], last),
         )
+        if step.status == steps.IN_DOUBT:
+            logs.warning("step in doubt", step=step.position, name=step.name)
         return _outcome(step)
 
     def _call(self, one: _Planned) -> Call:

@@ -236,7 +236,11 @@ class Owner:
             self._failed = True
             return
         logs.bind(epoch=taken.turn.holder.epoch)
-        logs.info("took over", steps=taken.begins.boundary.steps if taken.begins else 0)
+        logs.info(
+            "took over",
+            steps=taken.begins.boundary.steps if taken.begins else 0,
+            silentSeconds=round((turn.read_at - turn.updated_at).total_seconds(), 3),
+        )
         self.begin(taken)
         self.run(taken)
 
@@ -269,6 +273,8 @@ class Owner:
         finally:
             renewal.stop()
             writer.close()
+            flushes = writer.flushes
+            logs.info("owner ended", flushes=flushes.count, **flushes.fields("flush"))
 
     def release(self) -> None:
         """Give the lease back (L4), once the tools that run have their outcomes or had their time.

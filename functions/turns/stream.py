@@ -15,6 +15,7 @@ from functions import firestore, logs
 from functions.errors import Gone, NewerSchema, StorageUnavailable
 from functions.settings import Settings
 from functions.turns import journal, record
+from functions.turns.durations import Durations
 from functions.turns.feed import State
 from functions.turns.journal import COMMIT_SECONDS, Chunk, Page, Piece
 from functions.turns.numbering import continues
@@ -88,6 +89,8 @@ class Stream:
         self._looking = _Patience("the turn was out of reach")
         self._lapsed = _Patience("nobody could take the turn over")
         self._terminal = False
+        self.lag = Durations()
+        """How long after their commit chunks were found, while this stream follows."""
         self._log_fields = logs.fields()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -224,14 +227,20 @@ class Stream:
                 else:
                     self._next_index = 0 if tail is None else tail.index + 1
                 return None
-            chunk = journal.chunk_at(self._key, self._next_index, within_seconds=within_seconds)
+            found = journal.aged_chunk_at(
+                self._key, self._next_index, within_seconds=within_seconds
+            )
         except StorageUnavailable:
             self._reading.failed()
             # The journal may be slow and the lease lapsed all the same: look at the turn, too.
             self._silent = True
             return None
         self._reading.succeeded()
-        self._silent = chunk is None
+        self._silent = found is None
+        if found is None:
+            return None
+        chunk, age = found
+        self.lag.add(age)
         return chunk
 
     def _look_at_turn(self, within_seconds: float) -> None:

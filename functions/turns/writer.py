@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from functions import logs
 from functions.errors import InvariantBroken, LeaseLost, TurnFailed
 from functions.turns import journal
+from functions.turns.durations import Durations
 from functions.turns.feed import Feed, Read, State
 from functions.turns.history import Told
 from functions.turns.journal import AppendRefused, Boundary, Chunk
@@ -105,6 +107,8 @@ class Writer:
         self._told = None if turn.request.session_id is None else Told()
         self._failure: TurnFailed | None = None
         self._refused = False
+        self.flushes = Durations()
+        """How long each commit of this owner took until it was known to be applied."""
         self._fields = logs.fields()
         self._flusher = threading.Thread(target=self._flush_loop, name="journal", daemon=True)
         lease.on_lost = self._wake
@@ -490,6 +494,7 @@ class Writer:
             boundary=boundary,
             frames=b"".join([item.frame for item in part]),
         )
+        sent_at = time.monotonic()
         try:
             journal.append(
                 self._turn.key,
@@ -508,6 +513,7 @@ class Writer:
             logs.error("an append broke down", index=chunk.index)
             self._lease.lose("an append broke down")
             raise LeaseLost from None
+        self.flushes.add(time.monotonic() - sent_at)
 
     def _confirm(self, part: list[_Pending]) -> None:
         """`part` is committed: show what waited for that, and drop what is no longer needed."""
