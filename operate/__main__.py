@@ -64,6 +64,10 @@ def _parser() -> argparse.ArgumentParser:
     annotate.add_argument("--step", type=int, required=True, help="its position, from 1")
     annotate.add_argument("--by", required=True, help="who says so")
     annotate.add_argument("--note", required=True, help="what is known of its effect")
+
+    delete = commands.add_parser("delete", help="delete all that a user has, for good")
+    delete.add_argument("--uid", required=True)
+    delete.add_argument("--yes", action="store_true", help="without it, nothing is deleted")
     return parser
 
 

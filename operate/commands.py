@@ -6,8 +6,11 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 
 from functions.errors import BadBody, UnknownTurn
-from functions.turns import record
+from functions.turns import deletion, record
 from operate import annotate, cost, lists, reading, timeline
+
+DELETE_SECONDS = 3600.0
+"""An operator may wait longer than a function's caller."""
 
 
 def run(given: Namespace) -> Iterable[str]:
@@ -39,6 +42,15 @@ def _annotate(given: Namespace) -> Iterable[str]:
     return [f"noted on step {given.step}; its outcome stays in_doubt"]
 
 
+def _delete(given: Namespace) -> Iterable[str]:
+    if not given.yes:
+        raise BadBody("this cannot be undone: say --yes as well")
+    deleted = deletion.delete_owner(f"uid:{given.uid}", seconds=DELETE_SECONDS)
+    yield f"deleted {deleted.turns} turns, {deleted.sessions} sessions"
+    if deleted.more:
+        yield "there is more: run it again"
+
+
 def _found(given: Namespace) -> reading.Found:
     key = _key(given)
     found = reading.turn(key)
@@ -60,4 +72,5 @@ COMMANDS: Mapping[str, Callable[[Namespace], Iterable[str]]] = {
     "cost": _cost,
     "list": _list,
     "annotate": _annotate,
+    "delete": _delete,
 }

@@ -74,6 +74,7 @@ def turn(key: str) -> Found | None:
         tuple(
             Committed(Chunk.from_fields(one.to_dict() or {}), one.create_time, size_of(one))
             for one in chunks
+            if firestore.LAST in (one.to_dict() or {})  # else its content was deleted
         ),
         tuple(_recorded(one) for one in recorded),
     )

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 
-from functions.turns.record import Record
+from functions.turns.record import DELETED, Record
 from functions.wire import sse
 from functions.wire.sse import Frame
 from operate.reading import Committed, Found, Recorded
@@ -36,6 +36,8 @@ def standing(turn: Record) -> str:
     """A turn's status, and what it waits for."""
     if turn.expired:
         return f"{turn.status}, past its retention"
+    if turn.status == DELETED:
+        return "deleted: its places in the journal are kept until it expires"
     if turn.finished:
         return turn.status
     if turn.status == "waiting":

@@ -15,12 +15,13 @@ import pytest
 from google.cloud.firestore import FieldFilter
 
 from functions import firestore
-from functions.turns import journal, record, steps
+from functions.turns import journal, record, steps, takeover
 from functions.turns.lease import Holder
 from functions.turns.record import Request
 from operate import lists
 from tests.conftest import PROJECT, Serve
 from tests.support.client import decide, new_turn_id, resume, start
+from tests.turns.conftest import settings
 
 ROOT = Path(__file__).parents[2]
 SECRET = "the words of a user"
@@ -189,6 +190,23 @@ def test_a_turn_that_nobody_took_over_is_stuck_after_a_minute() -> None:
     assert lists.stuck([replace(late, read_at=now + timedelta(hours=25))]) == []
     waiting = replace(late, status=record.WAITING, waiting_until=now + timedelta(seconds=60))
     assert lists.stuck([waiting]) == [waiting]
+
+
+def test_a_user_is_deleted_when_it_is_said_twice(storage: None) -> None:
+    """With `--yes`; a turn that runs is stopped, and nothing of what was said is left."""
+    assert storage is None
+    uid, turn_id = new_turn_id(), new_turn_id()
+    owner = f"uid:{uid}"
+    taken = takeover.create(
+        owner, turn_id, Request(SECRET, None), agent_version="1", settings=settings()
+    )
+    assert taken is not None
+    assert "--yes" in operate("delete", "--uid", uid, status=1)
+    assert "running" in operate("timeline", "--uid", uid, "--turn", turn_id)
+    assert "deleted 1 turns" in operate("delete", "--uid", uid, "--yes")
+    told = operate("timeline", "--uid", uid, "--turn", turn_id, "--text")
+    assert "status   deleted" in told
+    assert SECRET not in told
 
 
 @pytest.mark.parametrize(
