@@ -1,0 +1,56 @@
+/** A page without a framework: one turn, shown, decided, stopped, and kept over a reload. */
+
+import { firebaseTokens, type SavedTurn, TurnClient, type TurnHandle } from 'agent-turns-client';
+
+// What the page has of the Firebase SDK:
+//   const app = initializeApp(config);
+//   const appCheck = initializeAppCheck(app, { provider: new ReCaptchaEnterpriseProvider(siteKey) });
+//   const firebase = { auth: getAuth(app), appCheck: () => getLimitedUseToken(appCheck) };
+declare const firebase: {
+  readonly auth: Parameters<typeof firebaseTokens>[1];
+  readonly appCheck: Parameters<typeof firebaseTokens>[0];
+};
+declare const answer: HTMLElement;
+declare const approvals: HTMLElement;
+declare const stopButton: HTMLButtonElement;
+
+const client = new TurnClient({
+  functions: 'https://us-central1-my-project.cloudfunctions.net',
+  tokens: firebaseTokens(firebase.appCheck, firebase.auth),
+});
+
+let turn: TurnHandle | null = null;
+
+export function ask(prompt: string): void {
+  show(client.start({ prompt, sessionId: 'main' }));
+}
+
+function show(next: TurnHandle): void {
+  turn?.close();
+  turn = next;
+  turn.subscribe(() => paint(next));
+  paint(next);
+}
+
+function paint({ getSnapshot, approve }: TurnHandle): void {
+  const { text, status, error, pending } = getSnapshot();
+  answer.textContent = error ? `${text}\n\n${error.message}` : text;
+  answer.ariaBusy = String(status === 'streaming');
+  approvals.replaceChildren(
+    ...pending.map(({ step, tool, args }) => {
+      const button = document.createElement('button');
+      button.textContent = `Let ${tool} run with ${JSON.stringify(args)}`;
+      button.onclick = () => approve(step).catch(console.error);
+      return button;
+    }),
+  );
+}
+
+stopButton.onclick = () => turn?.stop().catch(console.error);
+
+// A reloaded page goes on where it was.
+addEventListener('pagehide', () => {
+  if (turn) sessionStorage.setItem('turn', JSON.stringify(turn.save()));
+});
+const saved = sessionStorage.getItem('turn');
+if (saved) show(client.resume(JSON.parse(saved) as SavedTurn));
