@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from functions.agents import demo
+from tests.conftest import PROJECT
 from tests.support.kit import CrashPoint, Kit
+from tests.support.server import FunctionServer
 
 pytestmark = pytest.mark.emulator
 
@@ -48,10 +53,15 @@ def stream(prompt):
 }
 
 
-def code_of(guide: str) -> str:
-    """All Python of a guide, in its order."""
+def blocks(guide: str, language: str) -> list[str]:
+    """The code of a guide in one language, in its order."""
     text = (ROOT / "docs" / "guides" / guide).read_text()
-    return "\n\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def code_of(guide: str) -> str:
+    """All Python of a guide."""
+    return "\n\n".join(blocks(guide, "python"))
 
 
 @pytest.fixture
@@ -115,3 +125,57 @@ def test_the_readme_shows_what_its_lines_print() -> None:
     shown = re.findall(r"id: (\d+)\nevent: token\ndata: (.*)\n", readme)[0]
     said = ["Let", " me", " think", " about", " that.\n\n", *demo.tokens(prompt, 240)]
     assert shown == (str(cursor + 1), json.dumps(said[cursor]))
+
+
+FUNCTIONS = """
+from firebase_functions import https_fn
+from functions.endpoints import delete, sessions as own_sessions, start
+from functions.endpoints.service import Service
+from guide_sessions import agent
+
+service = Service(agent)
+
+
+@https_fn.on_request()
+def start_turn(request):
+    return start.start_turn(request, service)
+
+
+@https_fn.on_request()
+def sessions(request):
+    return own_sessions.serve_sessions(request, service)
+
+
+@https_fn.on_request()
+def delete_turns(request):
+    return delete.delete_turns(request, service)
+"""
+
+
+def test_the_sessions_guide_runs(firestore_emulator: str, tmp_path: Path) -> None:
+    """Its agent sees the first question with the second; its lines list, read and delete."""
+    (tmp_path / "guide_sessions.py").write_text(code_of("sessions.md"))
+    (tmp_path / "functions_of_guide.py").write_text(FUNCTIONS)
+    environ = {
+        "SOURCE": str(tmp_path / "functions_of_guide.py"),
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+    }
+    lines = "\n".join(blocks("sessions.md", "sh")).replace("python3 -m", f"{sys.executable} -m")
+    with ExitStack() as stack:
+        for target in ("start_turn", "sessions", "delete_turns"):
+            server = FunctionServer(target, firestore_emulator, PROJECT, environ)
+            lines = lines.replace(f"$at/{target}", stack.enter_context(server).url)
+        lines = lines.replace("curl -s", "curl --fail -w '\\n' -s")
+        ran = subprocess.run(
+            ["bash", "-eu", "-c", lines], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    text = ran.stdout
+    answers = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert "Question 1: Where is it warm in May?" in text
+    assert "Question 2: And in June?" in text
+    listed, read, session, turn, everything = answers
+    assert [one["sessionId"] for one in listed["sessions"]] == ["holiday"]
+    assert read["history"][1]["messages"][1]["content"] == "Question 2: And in June?"
+    assert session == {"more": False}
+    assert turn == {"turns": 1, "sessions": 0, "more": False}
+    assert everything == {"turns": 1, "sessions": 0, "more": False}

@@ -26,11 +26,12 @@ def test_a_stop_ends_the_turn_for_its_owner_and_its_followers(
     serve: Serve, canceller: FunctionServer, tmp_path: Path
 ) -> None:
     """One terminal event, the same for both; the agent does nothing more; a resume neither."""
-    owner, turn_id, later = serve("start_turn"), new_turn_id(), tmp_path / "later"
-    script = [["count", 1, 40, 20], ["effect", str(later)]]
+    owner, resumer = serve("start_turn"), serve("resume_turn")
+    turn_id, later = new_turn_id(), tmp_path / "later"
+    script = [["count", 1, 400, 20], ["effect", str(later)]]
     with start(owner, turn_id, script) as stream:
         stream.read_until(10)
-        with resume(serve("resume_turn"), turn_id) as follower:
+        with resume(resumer, turn_id) as follower:
             follower.read_until(5)
             assert cancel(canceller, turn_id) == "cancelled"
             for reader in (stream, follower):
