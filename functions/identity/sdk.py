@@ -92,6 +92,10 @@ def uid(token: str, settings: Settings) -> str:
             raise IdentityUnavailable(_NO_ANSWER) from None
         except ValueError:
             raise SignInFailed("the ID token is malformed") from None
+    known = claims.get("firebase")
+    if isinstance(known, dict) and known.get("tenant"):
+        # Two tenants may each have a user of the same uid: they would share their turns.
+        raise SignInFailed("users of Identity Platform tenants are not served")
     return str(claims["uid"])
 
 

@@ -43,7 +43,10 @@ def call(
     method: str = "",
     origin: str | None = None,
 ) -> Answer:
-    """Call a function with those tokens, and read all of its answer."""
+    """Call a function with those tokens, and read all of its answer.
+
+    AssertionError unless a page of our origin, and of no other, can read it.
+    """
     given = {"X-Stream-Turn-Id": turn_id or new_turn_id(), "Origin": origin or ORIGIN}
     if app is not None:
         given["X-Firebase-AppCheck"] = app
@@ -55,6 +58,11 @@ def call(
     with RawStream(server.url, method, given, body) as stream:
         stream.read_to_end(timeout=30)
         head = stream.headers
+        if origin in {None, ORIGIN}:
+            assert head["access-control-allow-origin"] == ORIGIN
+            assert "Retry-After" in head["access-control-expose-headers"]
+        else:
+            assert not [name for name in head if name.startswith("access-control")]
         code = ""
         if head["content-type"] == "application/json":
             code = json.loads(stream.body).get("error", {}).get("code", "")
