@@ -15,7 +15,7 @@ def delete_turns(request: Request, service: Service) -> Response:
 
     def handle(request: Request) -> Response:
         turn_id = requests.deletion(request)
-        caller = identify(request.headers, service.settings)
+        caller = identify(request.headers, service.settings, needs_user=turn_id is None)
         if turn_id is None:
             deleted = deletion.delete_owner(caller.owner())
         else:

@@ -33,7 +33,7 @@ def serve_sessions(request: Request, service: Service) -> Response:
         deleting = request.method == "DELETE"
         if deleting and session_id is None:
             raise BadQuery("the query must have the id of the session to delete")
-        owner = identify(request.headers, service.settings).owner()
+        owner = identify(request.headers, service.settings, needs_user=True).owner()
         if session_id is None:
             answer = _list(owner, after)
         elif deleting:

@@ -19,13 +19,13 @@ def require_no_unsigned_tokens(environ: Mapping[str, str], *, local: bool) -> No
         raise NotConfigured(f"{EMULATOR} is set outside the Emulator Suite of a demo- project")
 
 
-def uid(header: str, settings: Settings) -> str | None:
+def uid(header: str, settings: Settings, *, required: bool) -> str | None:
     """The user of `Authorization: Bearer …`; None when there is none and none is required.
 
     Raises SignInRequired, SignInFailed, IdentityUnavailable, NotConfigured.
     """
     if not header:
-        if settings.require_auth:
+        if required:
             raise SignInRequired("Authorization: Bearer must carry a Firebase ID token")
         return None
     scheme, _, token = header.partition(" ")

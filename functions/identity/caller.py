@@ -49,8 +49,9 @@ class Caller:
         return self.uid
 
 
-def identify(headers: Headers, settings: Settings) -> Caller:
-    """The caller, whose App Check token is used up by this call.
+def identify(headers: Headers, settings: Settings, *, needs_user: bool = False) -> Caller:
+    """The caller, whose App Check token is used up by this call. With `needs_user` somebody is
+    signed in, whatever the settings say.
 
     What costs nothing is checked first, and the App Check token last: no refused call uses one up.
 
@@ -62,11 +63,12 @@ def identify(headers: Headers, settings: Settings) -> Caller:
         raise NotConfigured("the deployment does not say which project it is")
     auth.require_no_unsigned_tokens(os.environ, local=local)
     token, bearer = headers.get("X-Firebase-AppCheck", ""), headers.get("Authorization", "")
+    required = needs_user or settings.require_auth
     if settings.enforce_app_check:
         use_up = _app(token, settings, local=local)
-        uid = auth.uid(bearer, settings)
+        uid = auth.uid(bearer, settings, required=required)
         return Caller(use_up(), uid)
-    uid = auth.uid(bearer, settings)
+    uid = auth.uid(bearer, settings, required=required)
     try:
         _app(token, settings, local=local)()
     except Answered as failed:

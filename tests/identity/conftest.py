@@ -42,6 +42,7 @@ def call(
     body: bytes | None = None,
     method: str = "",
     origin: str | None = None,
+    query: str = "",
 ) -> Answer:
     """Call a function with those tokens, and read all of its answer.
 
@@ -55,7 +56,7 @@ def call(
     if body is not None:
         given["Content-Type"] = "application/json"
     method = method or ("GET" if body is None else "POST")
-    with RawStream(server.url, method, given, body) as stream:
+    with RawStream(server.url + query, method, given, body) as stream:
         stream.read_to_end(timeout=30)
         head = stream.headers
         if origin in {None, ORIGIN}:

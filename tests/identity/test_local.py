@@ -99,6 +99,18 @@ def test_a_refused_sign_in_uses_no_app_check_token_up(strict: FunctionServer) ->
         assert (stream.status, error_of(stream)["code"]) == UNKNOWN
 
 
+def test_what_only_a_user_has_asks_for_one_before_the_token_is_used_up(
+    module_serve: Serve,
+) -> None:
+    """Also where REQUIRE_AUTH=false lets others in elsewhere."""
+    sessions, given = module_serve("sessions"), headers(new_turn_id())
+    with RawStream(sessions.url, "GET", given) as stream:
+        assert (stream.status, error_of(stream)["code"]) == REQUIRED
+    given["Authorization"] = f"Bearer {id_token('ada')}"
+    with RawStream(sessions.url, "GET", given) as stream:
+        assert stream.status == 200
+
+
 @pytest.mark.parametrize(
     "environ",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from tests.support.server import FunctionServer
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 
-ON_A_TURN = ("resume_turn", "run_tool_step", "cancel_turn")
+ON_A_TURN = ("resume_turn", "run_tool_step", "cancel_turn", "delete_turns")
 
 
 @dataclass(frozen=True)
@@ -55,26 +56,37 @@ def servers(firestore_emulator: str) -> Iterator[dict[str, FunctionServer]]:
     with ExitStack() as stack:
         yield {
             target: stack.enter_context(FunctionServer(target, firestore_emulator, PROJECT, {}))
-            for target in ("start_turn", *ON_A_TURN)
+            for target in ("start_turn", "sessions", *ON_A_TURN)
         }
 
 
 def ask(
-    servers: dict[str, FunctionServer], function: str, who: Who, turn_id: str, script: object = ()
+    servers: dict[str, FunctionServer], function: str, who: Who, turn_id: str, **start: object
 ) -> Answer:
-    """Call a function as somebody."""
-    body = None
-    if function == "start_turn":
-        body = json.dumps({"prompt": json.dumps(script)}).encode()
-    if function == "run_tool_step":
-        body = json.dumps({"step": 1, "decision": "approve"}).encode()
+    """Call a function as somebody; `start` is the body of a start."""
+    bodies: dict[str, object] = {
+        "start_turn": start,
+        "run_tool_step": {"step": 1, "decision": "approve"},
+        "delete_turns": {"turnId": turn_id},
+    }
     return call(
         servers[function],
         app=app_check(who.app),
         bearer=None if who.uid is None else id_token(who.uid),
         turn_id=turn_id,
-        body=body,
+        body=json.dumps(bodies[function]).encode() if function in bodies else None,
         method="GET" if function == "resume_turn" else "POST",
+    )
+
+
+def of_session(
+    servers: dict[str, FunctionServer], method: str, who: Who, session_id: str
+) -> Answer:
+    """Read or delete a session as somebody."""
+    bearer = None if who.uid is None else id_token(who.uid)
+    query = f"?id={session_id}" if session_id else ""
+    return call(
+        servers["sessions"], app=app_check(who.app), bearer=bearer, method=method, query=query
     )
 
 
@@ -82,7 +94,7 @@ def waiting_turn(servers: dict[str, FunctionServer], owner: Who, path: Path) -> 
     """A turn that waits for a decision."""
     turn_id = new_turn_id()
     script: Sequence[object] = [["say", "ours"], ["tools", ["refund", {"path": str(path)}]]]
-    started = ask(servers, "start_turn", owner, turn_id, script)
+    started = ask(servers, "start_turn", owner, turn_id, prompt=json.dumps(script))
     assert b"tool_pending" in started.body
     return turn_id
 
@@ -108,9 +120,10 @@ def test_a_strangers_call_is_answered_as_of_an_unknown_turn_and_changes_nothing(
     for function in ON_A_TURN:
         theirs = ask(servers, function, who, turn_id)
         unknown = ask(servers, function, who, new_turn_id())
-        assert theirs.outcome == (404, "unknown_turn")
+        if function != "delete_turns":  # which is idempotent: there is nothing to delete
+            assert theirs.outcome == (404, "unknown_turn")
         assert plain(theirs) == plain(unknown)
-    own = ask(servers, "start_turn", who, turn_id, [["say", "theirs"]])
+    own = ask(servers, "start_turn", who, turn_id, prompt=json.dumps([["say", "theirs"]]))
     assert (own.status, b"ours" in own.body) == (200, False)
     assert stored(owner, turn_id) == before
     assert not (tmp_path / "effects").exists()
@@ -118,9 +131,30 @@ def test_a_strangers_call_is_answered_as_of_an_unknown_turn_and_changes_nothing(
 
 def plain(answer: Answer) -> tuple[object, ...]:
     """What a caller can tell answers apart by."""
-    error = json.loads(answer.body)["error"]
+    body = json.loads(answer.body)
+    body.get("error", {}).pop("correlationId", None)
     headers = {k: v for k, v in answer.headers.items() if k not in {"date", "x-correlation-id"}}
-    return answer.status, headers, error["code"], error["message"]
+    return answer.status, headers, body
+
+
+@pytest.mark.parametrize("who", [who for who in CALLERS if who.uid != "ada"], ids=name)
+def test_a_users_session_is_unknown_to_everybody_else(
+    servers: dict[str, FunctionServer], who: Who
+) -> None:
+    """It cannot be read, deleted or listed, and a turn of theirs under its name is in their own."""
+    ada, session_id = Who("1:2:web:a", "ada"), uuid.uuid4().hex
+    fields = {"prompt": json.dumps([["say", "x"]]), "sessionId": session_id}
+    assert ask(servers, "start_turn", ada, new_turn_id(), **fields).status == 200
+    before = of_session(servers, "GET", ada, session_id)
+    for method in ("GET", "DELETE"):
+        theirs = of_session(servers, method, who, session_id)
+        assert plain(theirs) == plain(of_session(servers, method, who, uuid.uuid4().hex))
+    assert session_id.encode() not in of_session(servers, "GET", who, "").body
+    own = ask(servers, "start_turn", who, new_turn_id(), **fields)
+    assert own.status == (401 if who.uid is None else 200)
+    after = of_session(servers, "GET", ada, session_id)
+    assert before.status == 200
+    assert before.body == after.body
 
 
 def test_a_user_goes_on_in_another_app(servers: dict[str, FunctionServer], tmp_path: Path) -> None:

@@ -15,12 +15,6 @@ app_check._AppCheckService._VERIFY_URL_FORMAT = f"{_google}/use?project={{projec
 _token_gen.ID_TOKEN_CERT_URI = f"{_google}/certs"
 _user_mgt.UserManager.ID_TOOLKIT_URL = f"{_google}/users?of="
 
-from tests.support.app import (  # noqa: E402 - after the addresses
-    broken,
-    cancel_turn,
-    resume_turn,
-    run_tool_step,
-    start_turn,
-)
+from tests.support.app import resume_turn, start_turn  # noqa: E402 - after the addresses
 
-__all__ = ["broken", "cancel_turn", "resume_turn", "run_tool_step", "start_turn"]
+__all__ = ["resume_turn", "start_turn"]
