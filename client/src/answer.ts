@@ -1,6 +1,7 @@
 /** Answers that are no event stream, made into values. */
 
 import { retryAfter, type Setback } from './backoff.js';
+import { type Fields, parse } from './json.js';
 import type { TurnProblem } from './view.js';
 
 const MAX_CHARACTERS = 65_536;
@@ -20,32 +21,25 @@ export async function readJson({ body }: Response): Promise<Fields> {
     if (done) break;
     text += decoder.decode(value, { stream: true });
   }
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
+  return parse(text) as Fields;
 }
 
 /** Return the error that was answered: the protocol's, or what a proxy or a platform said instead. */
 export function setbackOf({ ok, status, headers }: Response, said: Fields): Setback {
-  const error = said?.['error'] as Fields;
-  const code = word(error?.['code']);
+  const word = (name: string) => {
+    const value = (said?.['error'] as Fields)?.[name];
+    return typeof value === 'string' ? value : null;
+  };
+  const code = word('code');
   return {
     problem: {
       code: code ?? (ok ? 'bad_content' : 'http_error'),
-      message: word(error?.['message']) ?? `${status} ${headers.get('content-type')}`,
-      correlationId: word(error?.['correlationId']) ?? headers.get('x-correlation-id'),
+      message: word('message') ?? `${status} ${headers.get('content-type')}`,
+      correlationId: word('correlationId') ?? headers.get('x-correlation-id'),
       // A page with status 200 is a proxy's or a portal's: not the server's word.
       status: ok && !code ? null : status,
-      turnId: word(error?.['turnId']),
+      turnId: word('turnId'),
     },
     retryAfterMs: retryAfter(headers.get('retry-after'), Date.now()),
   };
-}
-
-type Fields = Record<string, unknown> | undefined;
-
-function word(value: unknown): string | null {
-  return typeof value === 'string' ? value : null;
 }

@@ -22,12 +22,12 @@ export interface Setback {
   readonly retryAfterMs: number | null;
 }
 
-/** What to do about a setback. */
+/** What to do about a setback; `error` and `failed` are the statuses that it leads to. */
 export type Verdict =
   /** Never: the same call would be refused again. */
-  | { readonly kind: 'stop' }
+  | { readonly kind: 'error' }
   /** Not by itself: too many attempts in a row failed. */
-  | { readonly kind: 'give_up' }
+  | { readonly kind: 'failed' }
   /** `firm`: the server asked for this delay, so nothing shortens it. */
   | { readonly kind: 'retry'; readonly delayMs: number; readonly firm: boolean }
   /** At once, with tokens that are fresh in every way. */
@@ -51,8 +51,8 @@ export function judge(
   random: number,
 ): Verdict {
   if (problem.status === 401 && !refreshed) return { kind: 'refresh' };
-  if (isFinal(problem)) return { kind: 'stop' };
-  if (failures >= options.maxFailures) return { kind: 'give_up' };
+  if (isFinal(problem)) return { kind: 'error' };
+  if (failures >= options.maxFailures) return { kind: 'failed' };
   const { baseMs, capMs } = options;
   if (retryAfterMs !== null)
     return { kind: 'retry', delayMs: retryAfterMs + random * baseMs, firm: true };

@@ -9,7 +9,7 @@ export interface Call {
   readonly name: FunctionName;
   readonly turnId: string;
   readonly cursor: number;
-  readonly body?: unknown;
+  readonly body?: object;
   /** The step that it decides. */
   readonly step?: number;
 }
@@ -47,16 +47,11 @@ async function prepare(
   };
   if (idToken) headers['Authorization'] = `Bearer ${idToken}`;
   if (cursor) headers['Last-Event-ID'] = String(cursor);
-  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  if (body) headers['Content-Type'] = 'application/json';
   return {
     url:
       typeof functions === 'string' ? `${functions.replace(/\/+$/, '')}/${name}` : functions[name],
-    init: {
-      method: name === 'resume_turn' ? 'GET' : 'POST',
-      headers,
-      cache: 'no-store',
-      credentials: 'omit',
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    },
+    // Never GET, which caches and proxies may answer or repeat.
+    init: { method: 'POST', headers, body: body ? JSON.stringify(body) : null },
   };
 }

@@ -10,9 +10,8 @@ export class TurnClient {
 
   /** @throws TypeError - the browser lacks what streaming needs; the message says what */
   constructor(options: ClientOptions) {
-    for (const name of ['AbortController', 'ReadableStream', 'TextDecoder', 'crypto', 'fetch'])
-      if (!(name in globalThis) && !(name === 'fetch' && options.fetch))
-        throw new TypeError(`agent-turns-client needs ${name}, which is missing here`);
+    for (const name of ['AbortController', 'ReadableStream', 'crypto', 'fetch'])
+      if (!(name in globalThis)) throw new TypeError(`${name} is missing here`);
     this.#options = options;
   }
 
@@ -30,9 +29,13 @@ export class TurnClient {
    * event. One that was saved at its end connects to nothing.
    */
   resume(saved: SavedTurn | { readonly turnId: string }, options: TurnOptions = {}): TurnHandle {
-    const known = 'version' in saved && saved.version === 1 ? saved : fresh(saved.turnId, {});
+    const known = isSaved(saved) ? saved : fresh(saved.turnId, {});
     return follow(known, this.#options, options);
   }
+}
+
+function isSaved(saved: { readonly turnId: string }): saved is SavedTurn {
+  return (saved as SavedTurn).version === 1;
 }
 
 function fresh(turnId: string, parts: Partial<SavedTurn>): SavedTurn {

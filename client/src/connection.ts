@@ -22,7 +22,7 @@ export interface Connection {
   /** Never rejects. */
   readonly outcome: Promise<Outcome>;
   /** End now, for that reason; without effect after the end. */
-  drop(why: DropReason, message: string): void;
+  drop(why: DropReason): void;
   /** How long no byte has come, by the wall clock, which goes on while a page is frozen. */
   silentMs(): number;
 }
@@ -64,11 +64,12 @@ const BURST_MS = 100;
  */
 export function connect(
   prepare: () => Promise<Prepared>,
-  { fetch: send = (...request) => fetch(...request), ...options }: ClientOptions,
+  client: ClientOptions,
   sink: Sink | null,
   fresh: boolean,
 ): Connection {
-  const { idleMs = IDLE_MS, answerMs = 30_000, slowMs = 3_000 } = options;
+  const { idleMs = IDLE_MS, answerMs = 30_000, slowMs = 3_000 } = client;
+  const send: typeof fetch = client.fetch ?? ((...request) => fetch(...request));
   const abort = new AbortController();
   const ended = defer<Outcome>();
   let over = false;
@@ -91,7 +92,7 @@ export function connect(
       expect(answerMs, 'no_answer');
       warn('no_answer');
       const response = await send(url, { ...init, signal: abort.signal });
-      if (over) return void response.body?.cancel();
+      if (over) return void response.body?.cancel().catch(() => {});
       expect(idleMs, 'idle');
       clearTimeout(slow);
       const { body, headers, ok, status } = response;
@@ -100,18 +101,18 @@ export function connect(
         sink.opened(performance.now() - sent);
         warn('buffered');
         await read(sink, body, sent);
-        drop('ended', 'the response ended before the turn');
+        drop('ended');
       } else {
         const said = await readJson(response);
         const setback = setbackOf(response, said);
-        const isOver = status === 204 || (!sink && typeof said?.['status'] === 'string');
+        const isOver = status === 204 || (!sink && ok && typeof said?.['status'] === 'string');
         const isRefused = setback.problem.status !== null;
-        end({ why: ok && isOver ? 'over' : isRefused ? 'refused' : 'bad_content', setback });
+        end({ why: isOver ? 'over' : isRefused ? 'refused' : 'bad_content', setback });
       }
     } catch (error) {
       if (error instanceof Unreadable) why = 'bad_content';
       if (error instanceof HandlerError) why = 'handler';
-      drop(why, String(error));
+      drop(why, `${error}`);
     }
   }
 
@@ -127,7 +128,7 @@ export function connect(
       onEvent: (message) => {
         if (over || sink.frame(message)) return;
         if (fresh) notice();
-        drop('ended', 'the turn is over');
+        drop('ended');
       },
       onComment: () => {
         if (over) return;
@@ -140,6 +141,8 @@ export function connect(
     });
     const decoder = new TextDecoder();
     const reader = body.getReader();
+    // The signal releases the socket; this, what a `fetch` of the page's own holds.
+    ended.promise.then(() => reader.cancel()).catch(() => {});
     let began = performance.now();
     for (;;) {
       const { done, value } = await reader.read();
@@ -169,15 +172,15 @@ export function connect(
     function check() {
       const left = deadline - performance.now();
       if (left > 0) timer = setTimeout(check, left + 1);
-      else drop(why, `${why} for ${ms} ms`);
+      else drop(why);
     }
   }
 
   function warn(notice: 'no_answer' | 'buffered'): void {
-    slow = setTimeout(() => sink?.notice(notice), slowMs);
+    slow = setTimeout(() => over || sink?.notice(notice), slowMs);
   }
 
-  function drop(why: DropReason, message: string): void {
+  function drop(why: DropReason, message: string = why): void {
     end({ why, setback: { problem: problem(why, message), retryAfterMs: null } });
   }
 

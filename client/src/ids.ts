@@ -3,10 +3,12 @@
  * `crypto.randomUUID` is absent.
  */
 export function newTurnId(): string {
-  if (typeof crypto.randomUUID === 'function') return crypto.randomUUID();
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
-  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
-  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
-  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
+  return (
+    crypto.randomUUID?.() ??
+    // Each digit is random; that of the variant, 8, keeps its upper two bits.
+    '00000000-0000-4000-8000-000000000000'.replace(/[08]/g, (digit) => {
+      const [byte = 0] = crypto.getRandomValues(new Uint8Array(1));
+      return (digit === '0' ? byte & 15 : 8 | (byte & 3)).toString(16);
+    })
+  );
 }

@@ -5,46 +5,41 @@ import type { Schedule } from './options.js';
 const HIDDEN_MS = 250;
 const FRAME_MS = 16;
 
-/** Runs `paint` after any number of requests. */
-export class Painter {
-  readonly #paint: () => void;
-  readonly #schedule: Schedule;
-  #cancel: (() => void) | null = null;
-
-  constructor(paint: () => void, schedule: Schedule = nextFrame) {
-    this.#paint = paint;
-    this.#schedule = schedule;
-  }
-
+/** Paints after any number of requests. */
+export interface Painter {
   /** Ask for a paint, soon: however often that is asked, there is one. */
-  request(): void {
-    if (this.#cancel) return;
-    // A schedule may paint at once; then there is nothing to take back.
-    let painted = false;
-    const cancel = this.#schedule(() => {
-      painted = true;
-      this.#cancel = null;
-      this.#paint();
-    });
-    if (!painted) this.#cancel = cancel;
-  }
-
+  readonly request: () => void;
   /** Paint now, once, what was asked for before included. */
-  flush(): void {
-    this.#cancel?.();
-    this.#cancel = null;
-    this.#paint();
-  }
-
+  readonly flush: () => void;
   /** Paint now if that was asked for: a tab that is hidden gets no more frames. */
-  settle(): void {
-    if (this.#cancel) this.flush();
+  readonly settle: () => void;
+}
+
+/** Return a painter that calls `paint`. */
+export function painting(paint: () => void, schedule: Schedule = nextFrame): Painter {
+  let due = false;
+  let cancel: (() => void) | undefined;
+  return {
+    request: () => {
+      if (due) return;
+      due = true;
+      cancel = schedule(() => due && flush());
+    },
+    flush,
+    settle: () => due && flush(),
+  };
+
+  function flush(): void {
+    due = false;
+    cancel?.();
+    cancel = undefined;
+    paint();
   }
 }
 
 function nextFrame(paint: () => void): () => void {
-  const hidden = typeof document !== 'undefined' && document.hidden;
-  if (!hidden && typeof requestAnimationFrame === 'function') {
+  const { hidden } = (globalThis.document as Document | undefined) ?? {};
+  if (!hidden && 'requestAnimationFrame' in globalThis) {
     const frame = requestAnimationFrame(paint);
     return () => cancelAnimationFrame(frame);
   }

@@ -119,13 +119,10 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
     if (why === 'over' || turn.hasEnded()) return turn.stands('over');
     if (why === 'refused') tell({ kind: why, status: problem.status ?? 0, code: problem.code });
     else tell({ kind: 'dropped', why, message: problem.message });
-    if (why === 'ended' && turn.waits()) {
-      note({ problem: null });
-      return turn.stands('waiting');
-    }
-    note({ problem });
-    turn.stands('reconnecting', problem);
-    if (why === 'hidden') return;
+    const waits = why === 'ended' && turn.waits();
+    note({ problem: waits ? null : problem });
+    turn.stands(waits ? 'waiting' : 'reconnecting', problem);
+    if (waits || why === 'hidden') return;
     if (why === 'woken') return connect();
     if (why !== 'refused' && isOffline()) {
       notice('offline');
@@ -137,8 +134,9 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
     if (verdict.kind === 'retry') {
       firm = verdict.firm;
       later(verdict.delayMs);
-    } else if (refreshing || (verdict.kind === 'stop' && turn.refused(call, problem))) connect();
-    else turn.stands(verdict.kind === 'stop' ? 'error' : 'failed', problem);
+    } else if (verdict.kind === 'refresh') connect();
+    else if (verdict.kind === 'error' && turn.refused(call, problem)) connect();
+    else turn.stands(verdict.kind, problem);
   }
 
   function later(delayMs: number): void {
@@ -148,13 +146,12 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
   }
 
   function look(at: number): void {
-    timer = setTimeout(connect, Math.min(Math.max(at - Date.now(), 0), MAX_DELAY_MS));
+    timer = setTimeout(connect, Math.min(at - Date.now(), MAX_DELAY_MS));
   }
 
   function wake(suspect: boolean): void {
     if (!live) firm || connect();
-    else if (suspect || live.silentMs() > (client.idleMs ?? IDLE_MS))
-      live.drop('woken', 'not trusted any more');
+    else if (suspect || live.silentMs() > (client.idleMs ?? IDLE_MS)) live.drop('woken');
   }
 
   function insist(): void {
@@ -165,8 +162,9 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
 
   function leave(): void {
     left = true;
+    firm = false;
     clearTimeout(timer);
-    live?.drop('hidden', 'the page was left');
+    live?.drop('hidden');
   }
 
   function shown(): void {
@@ -177,7 +175,7 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
   function end(): void {
     clearTimeout(timer);
     note({ retryAt: null });
-    live?.drop('hidden', 'the turn was left');
+    live?.drop('hidden');
   }
 
   function notice(notice: Notice | null): void {

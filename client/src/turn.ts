@@ -2,7 +2,6 @@
 
 import type { EventSourceMessage } from 'eventsource-parser';
 import { problem } from './answer.js';
-import { BACKOFF } from './backoff.js';
 import { type Call, place } from './calls.js';
 import type { TurnHandle } from './client.js';
 import { type Connection, HandlerError } from './connection.js';
@@ -11,7 +10,7 @@ import { TurnError } from './errors.js';
 import { decided, fold, isPending, waits } from './fold.js';
 import { watch } from './lifecycle.js';
 import type { ClientOptions, TurnOptions } from './options.js';
-import { Painter } from './painter.js';
+import { painting } from './painter.js';
 import { type Deferred, defer } from './promise.js';
 import { pursue, type Standing } from './pursuit.js';
 import { askToStop } from './stop.js';
@@ -23,7 +22,7 @@ type Decision = 'approve' | 'deny';
 /** After an approval's time the server records that, if it is asked. */
 const EXPIRY_GRACE_MS = 1_000;
 
-const OVER = problem('over', 'the turn is over, or was left');
+const OVER = problem('over', 'the turn is over');
 
 export function follow(
   saved: SavedTurn,
@@ -40,10 +39,10 @@ export function follow(
   let stopping: Deferred<void> | null = null;
   let asking: Connection | undefined;
   const decisions = new Map<number, Deferred<void> & { decision: Decision }>();
-  const listeners = new Set<{ readonly call: () => void }>();
+  const listeners = new Set<() => void>();
   const finished = defer<TurnView>();
   const tell = teller(turnId, client.onTimeline);
-  const painter = new Painter(paint, client.schedule);
+  const painter = painting(paint, client.schedule);
   const pursuit = pursue(
     {
       next,
@@ -59,13 +58,14 @@ export function follow(
     client,
     tell,
   );
-  let pending: TurnView['pending'] = [];
+  let { steps } = state;
+  let pending = steps.filter(isPending());
   let view = look();
   const unwatch = watch({
     online: () => pursuit.wake(true),
     shown: pursuit.shown,
     left: pursuit.leave,
-    hidden: () => painter.settle(),
+    hidden: painter.settle,
   });
 
   if (state.end) stands('over');
@@ -78,15 +78,14 @@ export function follow(
     turnId,
     finished: finished.promise,
     getSnapshot: () => view,
-    subscribe: (call) => {
-      const listener = { call };
+    subscribe: (listener) => {
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },
     approve: (step) => decide(step, 'approve'),
     deny: (step) => decide(step, 'deny'),
     stop,
-    reconnect,
+    reconnect: pursuit.insist,
     close: () => over || settle('closed'),
     save: () => ({ ...saved, begun, stopping: !!stopping, state }),
   };
@@ -95,6 +94,7 @@ export function follow(
 
   function next(): Call | null {
     const { cursor } = state;
+    if (error) reconnecting();
     if (!begun)
       // A start that is stopped is not posted again: the stop's answer says how it stands.
       return stopping && pursuit.view().attempt
@@ -103,7 +103,7 @@ export function follow(
             name: 'start_turn',
             turnId,
             cursor,
-            body: { prompt, ...(sessionId === null ? {} : { sessionId }) },
+            body: { prompt, sessionId: sessionId ?? undefined },
           };
     const [first] = decisions;
     if (!first || busy || !waits(state)) return { name: 'resume_turn', turnId, cursor };
@@ -129,10 +129,12 @@ export function follow(
     try {
       onEvent?.(event);
     } catch (cause) {
-      throw new HandlerError(String(cause), { cause });
+      throw new HandlerError(`${cause}`);
     }
     state = fold(state, event);
     begun = true;
+    // A handler may have closed the turn.
+    if (over) return false;
     status = 'streaming';
     tell({ kind: 'event', event });
     recorded();
@@ -149,22 +151,23 @@ export function follow(
 
   function stands(standing: Standing, reason?: TurnProblem): void {
     busy = reason?.code === 'turn_busy';
-    if (standing === 'over') {
-      const { end } = state;
-      if (end?.type === 'error') {
-        error = end.error;
-        settle('error');
-      } else settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
-    } else if (standing === 'waiting') wait();
-    else if (standing === 'reconnecting') {
-      status = begun ? standing : 'connecting';
-      changed();
-    } else {
-      error = reason ?? OVER;
-      if (standing === 'error') return settle(standing);
+    const { end } = state;
+    if (standing === 'waiting') wait();
+    else if (standing === 'reconnecting') reconnecting();
+    else if (standing === 'over' && end?.type !== 'error')
+      settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
+    else {
+      error = end?.type === 'error' ? end.error : (reason ?? OVER);
+      if (standing !== 'failed') return settle('error');
       reject(error);
       show(standing);
     }
+  }
+
+  function reconnecting(): void {
+    error = null;
+    status = begun ? 'reconnecting' : 'connecting';
+    changed();
   }
 
   function changed(): void {
@@ -212,16 +215,15 @@ export function follow(
     const asked = defer();
     stopping = asked;
     changed();
-    void askToStop({
-      ask: (refresh) => {
+    void askToStop(
+      (refresh) => {
         asking = place({ name: 'cancel_turn', turnId, cursor: 0 }, client, tell, refresh);
         return asking;
       },
-      backoff: client.backoff,
-      isMoot: () => stopping !== asked,
-      patience: () => (over ? BACKOFF.maxFailures : Number.POSITIVE_INFINITY),
-      comes: () => !begun && pursuit.isLive(),
-    }).then((refusal) => {
+      () => stopping !== asked,
+      () => !begun && pursuit.isLive(),
+      client.backoff,
+    ).then((refusal) => {
       if (stopping !== asked) return;
       stopping = null;
       if (refusal?.code === 'unknown_turn' && !begun) {
@@ -231,18 +233,9 @@ export function follow(
       asked.resolve();
       changed();
       // Its last event is there to be read.
-      if (!pursuit.isLive()) reconnect();
+      if (!pursuit.isLive()) pursuit.insist();
     });
     return asked.promise;
-  }
-
-  function reconnect(): void {
-    if (over) return;
-    if (status === 'failed') {
-      error = null;
-      status = begun ? 'reconnecting' : 'connecting';
-    }
-    pursuit.insist();
   }
 
   // Ends and paints
@@ -257,7 +250,7 @@ export function follow(
     if (end !== 'closed') {
       stopping?.resolve();
       stopping = null;
-      asking?.drop('hidden', '');
+      asking?.drop('hidden');
     }
     show(end);
   }
@@ -275,15 +268,16 @@ export function follow(
 
   function paint(): void {
     view = look();
-    for (const { call } of [...listeners]) guarded(call);
+    for (const listener of listeners) guarded(listener);
   }
 
   function look(): TurnView {
     const { end, ...shown } = state;
     const { reason = null, usage = null } = end?.type === 'done' ? end : {};
-    const asked = state.steps.filter(isPending());
-    if (asked.length !== pending.length || asked.some((step, at) => step !== pending[at]))
-      pending = asked;
+    if (steps !== state.steps) {
+      steps = state.steps;
+      pending = steps.filter(isPending());
+    }
     return {
       turnId,
       prompt,

@@ -1,0 +1,70 @@
+/** When the client tries again: by tables, and by what holds for all values. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { problem } from '../src/answer.js';
+import { BACKOFF, judge, retryAfter, type Setback } from '../src/backoff.js';
+
+function refusal(status: number | null, code = 'x', retryAfterMs: number | null = null): Setback {
+  return { problem: { ...problem(code, ''), status }, retryAfterMs };
+}
+
+const kind = (setback: Setback, refreshed = false, failures = 1) =>
+  judge(setback, failures, refreshed, BACKOFF, 0.5).kind;
+
+test('each answer has its reaction', () => {
+  for (const status of [400, 403, 404, 405, 409, 410, 413, 415, 418, 200])
+    assert.equal(kind(refusal(status)), 'error', `${status}`);
+  for (const status of [null, 408, 425, 429, 500, 502, 503, 504])
+    assert.equal(kind(refusal(status)), 'retry', `${status}`);
+  assert.equal(kind(refusal(502, 'agent_failed')), 'error');
+  assert.equal(kind(refusal(503, 'not_configured')), 'error');
+  assert.equal(kind(refusal(401)), 'refresh');
+  assert.equal(kind(refusal(401), true), 'error');
+});
+
+test('too many failures in a row end it, unless it ends anyway', () => {
+  const { maxFailures } = BACKOFF;
+  assert.equal(kind(refusal(503), false, maxFailures - 1), 'retry');
+  assert.equal(kind(refusal(503), false, maxFailures), 'failed');
+  assert.equal(kind(refusal(503, 'x', 1_000), false, maxFailures), 'failed');
+  assert.equal(kind(refusal(404), false, maxFailures), 'error');
+  assert.equal(kind(refusal(401), false, maxFailures), 'refresh');
+});
+
+test('the delay is anywhere from 0 to a bound that doubles up to the cap', () => {
+  fc.assert(
+    fc.property(fc.integer({ min: 0, max: 9 }), fc.double({ min: 0, max: 0.999 }), (n, random) => {
+      const verdict = judge(refusal(null), n, false, BACKOFF, random);
+      assert.equal(verdict.kind, 'retry');
+      if (verdict.kind !== 'retry') return;
+      const bound = Math.min(30_000, 500 * 2 ** Math.max(0, n - 1));
+      assert.equal(verdict.delayMs, random * bound);
+      assert.equal(verdict.firm, false);
+    }),
+  );
+});
+
+test('Retry-After is the least delay, and clients that it was told to do not come back together', () => {
+  for (const random of [0, 0.5, 0.99]) {
+    const verdict = judge(refusal(503, 'x', 7_000), 1, false, BACKOFF, random);
+    assert.deepEqual(verdict, { kind: 'retry', delayMs: 7_000 + random * 500, firm: true });
+  }
+});
+
+test('Retry-After is seconds or a date, and never longer than five minutes', () => {
+  const now = Date.parse('2026-01-01T00:00:00Z');
+  for (const [header, ms] of [
+    ['7', 7_000],
+    [' 0 ', 0],
+    ['Thu, 01 Jan 2026 00:00:09 GMT', 9_000],
+    ['Wed, 31 Dec 2025 00:00:00 GMT', 0],
+    ['86400', 300_000],
+    ['99999999999999999999', 300_000],
+    ['soon', null],
+    ['', null],
+    [null, null],
+  ] as const)
+    assert.equal(retryAfter(header, now), ms, `${header}`);
+});

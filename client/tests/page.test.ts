@@ -1,0 +1,247 @@
+/** What a browser's page brings with it: frames, hiding, leaving, freezing, the network. */
+
+import assert from 'node:assert/strict';
+import { beforeEach, test } from 'node:test';
+import {
+  clientOf,
+  cutAfter,
+  dead,
+  says,
+  stalled,
+  stream,
+  TurnServer,
+  until,
+} from './support/server.js';
+
+const PROMPT = { prompt: 'hello' };
+
+/** A page, as far as this package knows one; its frames come when a test says so. */
+class Page {
+  frames: (() => void)[] = [];
+  readonly document = Object.assign(new EventTarget(), { hidden: false });
+  readonly #window = new EventTarget();
+
+  constructor() {
+    this.define('document', this.document);
+    this.define('addEventListener', this.#window.addEventListener.bind(this.#window));
+    this.define('removeEventListener', this.#window.removeEventListener.bind(this.#window));
+    this.define('requestAnimationFrame', (paint: () => void) => this.frames.push(paint));
+    this.define('cancelAnimationFrame', (id: number) => delete this.frames[id - 1]);
+    this.define('navigator', { onLine: true });
+  }
+
+  define(name: string, value: unknown): void {
+    Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+  }
+
+  tell(type: string): void {
+    this.#window.dispatchEvent(new Event(type));
+  }
+
+  hide(hidden: boolean): void {
+    this.document.hidden = hidden;
+    this.document.dispatchEvent(new Event('visibilitychange'));
+  }
+
+  frame(): void {
+    const due = this.frames;
+    this.frames = [];
+    for (const paint of due) paint?.();
+  }
+}
+
+let page: Page;
+beforeEach(() => {
+  page = new Page();
+});
+
+/** Follow a turn and count its paints. */
+async function shown(
+  t: Parameters<TurnServer['listen']>[0],
+  server: TurnServer,
+  options: Parameters<typeof clientOf>[1] = {},
+) {
+  await server.listen(t);
+  const { client, timeline } = clientOf(server, { idleMs: 60_000, ...options });
+  const turn = client.start(PROMPT);
+  t.after(() => turn.close());
+  const paints: string[] = [];
+  turn.subscribe(() => paints.push(turn.getSnapshot().text));
+  const handled = () => turn.save().state.text;
+  return { turn, paints, handled, timeline };
+}
+
+test('5,000 tokens are one paint per frame, and the end is painted without one', async (t) => {
+  const words = Array.from({ length: 5_000 }, (_, at) => `${at} `);
+  const first = words.slice(0, 2_000).join('');
+  const server = new TurnServer(says(...words), [
+    (answer, rest) => {
+      stream(answer);
+      const frames = rest.split('\n\n');
+      answer.write(`${frames.slice(0, 2_000).join('\n\n')}\n\n`);
+      proceed = () => void answer.end(frames.slice(2_000).join('\n\n'));
+    },
+  ]);
+  let proceed = () => {};
+  const { turn, paints, handled } = await shown(t, server);
+  await until(() => handled() === first);
+  assert.deepEqual([turn.getSnapshot().text, page.frames.filter(Boolean).length], ['', 1]);
+  page.frame();
+  assert.deepEqual([turn.getSnapshot().text, paints.length], [first, 1]);
+  assert.equal(turn.getSnapshot(), turn.getSnapshot());
+  proceed();
+  const view = await turn.finished;
+  assert.deepEqual([view.text, paints.length], [words.join(''), 2]);
+  assert.equal(page.frames.filter(Boolean).length, 0);
+});
+
+test('where no frame ever comes, all is painted: at the end, at giving up, at a wait', async (t) => {
+  const { turn } = await shown(t, new TurnServer(says('a', 'b')));
+  assert.equal((await turn.finished).text, 'ab');
+  const dying = await shown(t, new TurnServer(says('a'), (n) => (n ? dead : cutAfter(1))));
+  assert.deepEqual((await dying.turn.finished).status, 'failed');
+  assert.equal(dying.turn.getSnapshot().text, 'a');
+  const asking = await shown(
+    t,
+    new TurnServer([
+      ['token', 'a'],
+      ['tool_pending', { step: 1, tool: 'x', args: {}, expiresAt: '2030-01-01T00:00:00Z' }],
+    ]),
+  );
+  await until(() => asking.turn.getSnapshot().status === 'waiting');
+  asking.turn.close();
+  assert.equal(asking.turn.getSnapshot().status, 'closed');
+});
+
+test('a tab that is hidden paints at once what is due, and goes on without frames', async (t) => {
+  const server = new TurnServer(says('a', 'b'), [
+    (answer, rest) => {
+      stream(answer);
+      const [one, two, end] = rest.split('\n\n');
+      answer.write(`${one}\n\n`);
+      proceed.push(
+        () => answer.write(`${two}\n\n`),
+        () => answer.end(`${end}\n\n`),
+      );
+    },
+  ]);
+  const proceed: (() => void)[] = [];
+  const { turn, handled } = await shown(t, server);
+  await until(() => handled() === 'a');
+  assert.equal(turn.getSnapshot().text, '');
+  page.hide(true);
+  assert.equal(turn.getSnapshot().text, 'a');
+  proceed[0]?.();
+  await until(() => turn.getSnapshot().text === 'ab');
+  proceed[1]?.();
+  assert.equal((await turn.finished).status, 'done');
+});
+
+test('`online` connects at once: out of a back-off, and in place of an old connection', async (t) => {
+  const server = new TurnServer(says('a', 'b', 'c'), [cutAfter(1), stalled(1)]);
+  const { turn, timeline } = await shown(t, server, { backoff: { baseMs: 60_000, capMs: 60_000 } });
+  await until(() => timeline.some(({ kind }) => kind === 'retry'));
+  page.tell('online');
+  await until(() => turn.save().state.text === 'ab');
+  page.tell('online');
+  assert.equal((await turn.finished).text, 'abc');
+  assert.deepEqual(
+    server.seen.map(({ cursor }) => cursor),
+    [0, 1, 2],
+  );
+});
+
+test('offline costs no attempts: it is said, and tried again when the network is back', async (t) => {
+  const server = new TurnServer(says('a'), [dead]);
+  page.define('navigator', { onLine: false });
+  const { turn } = await shown(t, server, { backoff: { capMs: 60_000, maxFailures: 1 } });
+  await until(() => {
+    page.frame();
+    return turn.getSnapshot().connection.notice === 'offline';
+  });
+  assert.deepEqual(
+    [turn.getSnapshot().status, turn.getSnapshot().connection.failures],
+    ['connecting', 0],
+  );
+  page.tell('online');
+  assert.deepEqual([(await turn.finished).text, turn.getSnapshot().connection.notice], ['a', null]);
+});
+
+test('sockets are released on `pagehide`, and the turn is resumed on `pageshow`', async (t) => {
+  const server = new TurnServer(says('a', 'b'), [stalled(1)]);
+  const { turn } = await shown(t, server);
+  await until(() => turn.save().state.text === 'a');
+  page.tell('pagehide');
+  await until(() => server.open === 0);
+  page.tell('online');
+  assert.equal(server.seen.length, 1);
+  page.tell('pageshow');
+  assert.equal((await turn.finished).text, 'ab');
+  assert.equal(server.calls('cancel_turn').length, 0);
+});
+
+test('a page that was frozen for long drops the old read and resumes at once', async (t) => {
+  const server = new TurnServer(says('a', 'b'), [stalled(1)]);
+  const { turn, timeline } = await shown(t, server);
+  await until(() => turn.save().state.text === 'a');
+  page.hide(true);
+  page.hide(false);
+  assert.equal(server.seen.length, 1, 'a short look away changes nothing');
+  page.hide(true);
+  const now = Date.now;
+  t.after(() => {
+    Date.now = now;
+  });
+  Date.now = () => now() + 600_000;
+  page.hide(false);
+  assert.equal((await turn.finished).text, 'ab');
+  assert.ok(timeline.some((each) => each.kind === 'dropped' && each.why === 'woken'));
+});
+
+test('a freeze releases the socket; thawing resumes', async (t) => {
+  const server = new TurnServer(says('a', 'b'), [stalled(1)]);
+  const { turn } = await shown(t, server);
+  await until(() => turn.save().state.text === 'a');
+  page.document.dispatchEvent(new Event('freeze'));
+  await until(() => server.open === 0);
+  page.document.dispatchEvent(new Event('resume'));
+  assert.equal((await turn.finished).text, 'ab');
+});
+
+test('a page that is shown again looks what became of a wait: another tab may have decided', async (t) => {
+  const server = new TurnServer([
+    ['tool_pending', { step: 1, tool: 'x', args: {}, expiresAt: '2030-01-01T00:00:00Z' }],
+  ]);
+  const { turn } = await shown(t, server);
+  await until(() => turn.getSnapshot().status === 'waiting');
+  server.journal = [...server.journal, ['done', { reason: 'cancelled' }]];
+  page.tell('focus');
+  assert.equal((await turn.finished).status, 'cancelled');
+});
+
+test('seven turns at once over HTTP/1.1: the seventh says why it has to wait, then gets through', async (t) => {
+  const server = await new TurnServer(says('a'), (n) => (n < 6 ? stalled() : undefined)).listen(t);
+  // A browser's rule: six connections to a host, further requests wait.
+  let busy = 0;
+  const queue: (() => void)[] = [];
+  const six: typeof fetch = async (url, init) => {
+    if (busy >= 6) await new Promise<void>((resolve) => queue.push(resolve));
+    busy++;
+    init?.signal?.addEventListener('abort', () => {
+      busy--;
+      queue.shift()?.();
+    });
+    return fetch(url, init);
+  };
+  const { client } = clientOf(server, { fetch: six, idleMs: 60_000, answerMs: 60_000 });
+  const turns = Array.from({ length: 6 }, () => client.start(PROMPT));
+  await until(() => server.open === 6);
+  const seventh = client.start(PROMPT);
+  await until(() => {
+    page.frame();
+    return seventh.getSnapshot().connection.notice === 'no_answer';
+  });
+  turns[0]?.close();
+  assert.equal((await seventh.finished).text, 'a');
+  for (const turn of turns) turn.close();
+});
