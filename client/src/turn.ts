@@ -95,16 +95,11 @@ export function follow(
   function next(): Call | null {
     const { cursor } = state;
     if (error) reconnecting();
-    if (!begun)
+    if (!begun) {
+      const body = { prompt, sessionId: sessionId ?? undefined };
       // A start that is stopped is not posted again: the stop's answer says how it stands.
-      return stopping && pursuit.view().attempt
-        ? null
-        : {
-            name: 'start_turn',
-            turnId,
-            cursor,
-            body: { prompt, sessionId: sessionId ?? undefined },
-          };
+      return stopping ? null : { name: 'start_turn', turnId, cursor, body };
+    }
     const [first] = decisions;
     if (!first || busy || !waits(state)) return { name: 'resume_turn', turnId, cursor };
     const [step, { decision }] = first;

@@ -10,6 +10,7 @@ import {
   cutAfter,
   dead,
   type Entry,
+  mute,
   PING,
   refuse,
   type Seen,
@@ -193,6 +194,18 @@ test('a stop before the start arrived: the start is not posted again', async (t)
   await turn.stop();
   const view = await turn.finished;
   assert.deepEqual([view.status, view.reason], ['cancelled', 'cancelled']);
+  assert.equal(server.calls('start_turn').length, 1);
+});
+
+test('a saved stop of a turn that never began posts no start', async (t) => {
+  const server = await new TurnServer([]).listen(t);
+  server.behave = (_, { call }) => (call === 'cancel_turn' ? refuse(404, 'unknown_turn') : mute);
+  const { client } = clientOf(server);
+  const before = client.start(PROMPT);
+  await until(() => server.seen.length === 1);
+  const saved = { ...before.save(), stopping: true };
+  before.close();
+  assert.equal((await client.resume(saved).finished).status, 'cancelled');
   assert.equal(server.calls('start_turn').length, 1);
 });
 
