@@ -13,7 +13,7 @@ import time
 import uuid
 from types import FrameType
 
-from dev import firestore_emulator, payments, setup
+from dev import control, firestore_emulator, page, payments, setup
 from dev.command import status
 from dev.project import (
     EMULATORS,
@@ -21,6 +21,7 @@ from dev.project import (
     PAYMENTS_URL,
     ROOT,
     STREAMS,
+    TICKETS,
     ProblemError,
     Project,
     function_url,
@@ -38,13 +39,13 @@ _PROMPT = "Open a ticket, look up the order (query=20) and charge me 19 dollars"
 _REFUND = "Refund me 19 dollars"
 _REFUND_STEP = 2
 """Its plan is step 1."""
-_TICKETS = "demo_tickets"
 
 
 def main() -> int:
     """Run the stack until Ctrl-C, SIGTERM or the end of the terminal; return an exit status."""
     setup.ensure()
     firestore_emulator.ensure()
+    page.build()
     project = read()
     _refuse_taken_ports(project)
     stop = threading.Event()
@@ -57,6 +58,9 @@ def main() -> int:
     with Stack(cwd=ROOT) as stack:
         port = project.payments_port
         paying = None if port is None else stack.start_beside(payments.program(port))
+        paid = None if port is None else f"http://127.0.0.1:{port}"
+        hosting, firestore = project.port("hosting"), project.port("firestore")
+        stack.start_beside(control.program(hosting, firestore, page.LOCAL, paid))
         return _watch(stack, project, paying, stop)
 
 
@@ -125,13 +129,15 @@ def lines_to_paste(project: Project, turn: str, other: str) -> str:
         return f"-H 'Content-Type: application/json' -d '{json.dumps(fields)}'"
 
     documents = f"127.0.0.1:{project.port('firestore')}/v1/projects/{LOCAL_PROJECT}"
-    tickets = f"'http://{documents}/databases/(default)/documents/{_TICKETS}'"
+    tickets = f"'http://{documents}/databases/(default)/documents/{TICKETS}'"
     counts = [f"  curl -H 'Authorization: Bearer owner' {tickets}"]
     if project.payments_port is not None:
         counts.append(f"  curl http://127.0.0.1:{project.payments_port}/effects")
     effects = "\n\n".join(counts)
     return f"""
-Ready. In another terminal, in this folder, stream a turn that opens a ticket, looks up an order for
+Ready. Open the page: http://127.0.0.1:{project.port("hosting")}
+
+Or, in another terminal, in this folder, stream a turn that opens a ticket, looks up an order for
 20 silent seconds, and charges:
 
 {curl("start_turn", turn, body(prompt=_PROMPT))}

@@ -18,10 +18,12 @@ PACKAGE = FIREBASE_TOOLS / "node_modules" / "firebase-tools"
 SDK = ROOT / "tests" / "e2e" / "sdk"
 CLIENT = ROOT / "client"
 RULES = ROOT / "tests" / "rules"
+PAGE = ROOT / "page"
 
 FOLDERS = (
     (FIREBASE_TOOLS, "firebase-tools"),
     (CLIENT, "the client's packages"),
+    (PAGE, "the demo page's packages"),
     (SDK, "the Firebase JS SDK, for tests"),
     (RULES, "the Firestore rules' test client"),
 )

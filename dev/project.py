@@ -25,6 +25,9 @@ STREAMS = ("start_turn", "resume_turn")
 PAYMENTS_URL = "DEMO_PAYMENTS_URL"
 """Names the demo agent's payment server to the functions, and its port to `make dev`."""
 
+TICKETS = "demo_tickets"
+"""The collection of the tickets that the demo agent opens."""
+
 EMULATORS = ("functions", "firestore", "auth", "hosting", "tasks")
 
 

@@ -13,9 +13,9 @@ STAGES = {
     "format": [["npm", "run", "format:check"], ["ruff", "format", "--check"]],
     "lint": [["npm", "run", "lint"], ["ruff", "check"]],
     "types": [["npm", "run", "types"], ["mypy"]],
-    "tests": [["npm", "test"], ["pytest"]],
+    "tests": [["npm", "run", "test"], ["pytest"]],
 }
-"""What each stage runs. `npm` runs a script of the client's package."""
+"""What each stage runs. `npm` runs a script of the client and of the page, where they have it."""
 FORMAT = [["npm", "run", "format"], ["ruff", "format"], ["ruff", "check", "--fix"]]
 
 
@@ -55,7 +55,9 @@ def main() -> int:
 
 def _call(line: list[str]) -> int:
     if line[0] == "npm":
-        return subprocess.run([node.npm(), *line[1:]], cwd=node.CLIENT, check=False).returncode
+        command = [node.npm(), *line[1:], "--if-present"]
+        folders = (node.CLIENT, node.PAGE)
+        return max(subprocess.run(command, cwd=each, check=False).returncode for each in folders)
     return subprocess.run([BIN / line[0], *line[1:]], cwd=ROOT, check=False).returncode
 
 

@@ -53,7 +53,7 @@ def project(tmp_path: Path) -> Path:
     root = tmp_path / "project"
     shutil.copytree(ROOT / "dev", root / "dev", ignore=shutil.ignore_patterns("node_modules"))
     (root / "dev" / "firebase-tools" / "node_modules").symlink_to(FIREBASE_TOOLS / "node_modules")
-    for name in ("venv", "client", "tests"):
+    for name in ("venv", "client", "page", "tests"):
         (root / name).symlink_to(ROOT / name)
     for name in ("Makefile", "firebase.json", "firestore.rules", "requirements.txt"):
         shutil.copy(ROOT / name, root)

@@ -1,0 +1,83 @@
+/** Who the page is to the functions: a guest of Firebase Auth, in a genuine app. */
+
+import { firebaseTokens, type Tokens } from 'agent-turns-client';
+import { initializeApp } from 'firebase/app';
+import {
+  type Auth,
+  connectAuthEmulator,
+  indexedDBLocalPersistence,
+  initializeAuth,
+  signInAnonymously,
+  signOut,
+} from 'firebase/auth';
+import { type Site, SiteProblem } from './site.js';
+
+export interface Identity {
+  readonly tokens: Tokens;
+  readonly uid: string;
+  /** Forget this guest and everything that was theirs; the page loads anew as another. */
+  leave(): Promise<void>;
+}
+
+/** Sign in as the guest of the last visit, or as a new one. */
+export async function signIn(site: Site): Promise<Identity> {
+  const app = initializeApp(site.firebase);
+  const auth = initializeAuth(app, { persistence: indexedDBLocalPersistence });
+  if (site.local) connectAuthEmulator(auth, site.local.auth, { disableWarnings: true });
+  const appCheck = site.local ? localAppCheck(site.project) : await realAppCheck(site, app);
+  const uid = await guest(auth);
+  return {
+    tokens: firebaseTokens(appCheck, auth),
+    uid,
+    leave: async () => {
+      await signOut(auth);
+      location.reload();
+    },
+  };
+}
+
+/** The Auth emulator forgets its users when it ends: a guest it does not know starts anew. */
+async function guest(auth: Auth): Promise<string> {
+  await auth.authStateReady();
+  try {
+    await auth.currentUser?.getIdToken(true);
+  } catch (error) {
+    const code = (error as { code?: string }).code ?? '';
+    if (code === 'auth/network-request-failed') throw error;
+    await signOut(auth);
+  }
+  return (auth.currentUser ?? (await signInAnonymously(auth)).user).uid;
+}
+
+/** reCAPTCHA Enterprise; every call gets a token that is good for it alone. */
+async function realAppCheck(site: Site, app: ReturnType<typeof initializeApp>) {
+  if (!site.siteKey) {
+    throw new SiteProblem(
+      'Set `recaptchaEnterpriseSiteKey` in public/config.json, and deploy again.',
+    );
+  }
+  const { initializeAppCheck, getLimitedUseToken, ReCaptchaEnterpriseProvider } = await import(
+    'firebase/app-check'
+  );
+  const provider = new ReCaptchaEnterpriseProvider(site.siteKey);
+  const appCheck = initializeAppCheck(app, { provider, isTokenAutoRefreshEnabled: false });
+  return () => getLimitedUseToken(appCheck);
+}
+
+/** The stand-in of the Emulator Suite: an unsigned token (docs/PROTOCOL.md). */
+function localAppCheck(project: string): () => Promise<{ token: string }> {
+  const part = (value: object) =>
+    btoa(JSON.stringify(value)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+  return async () => {
+    const now = Math.floor(Date.now() / 1000);
+    const claims = {
+      iss: `https://firebaseappcheck.googleapis.com/${project}`,
+      aud: [`projects/${project}`],
+      sub: '1:000000000000:web:local',
+      iat: now,
+      exp: now + 300,
+      jti: crypto.randomUUID(),
+    };
+    return { token: `${part({ alg: 'none', typ: 'JWT' })}.${part(claims)}.` };
+  };
+}

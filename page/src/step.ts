@@ -1,0 +1,103 @@
+/** The card of a tool step: what is called, how it stands, and the question if a person must decide. */
+
+import type { Step, StepStatus } from 'agent-turns-client';
+import { h, say } from './dom.js';
+
+export interface Decide {
+  approve(step: number): Promise<void>;
+  deny(step: number): Promise<void>;
+}
+
+const LOOK: Readonly<Record<StepStatus, readonly [look: string, mark: string, words: string]>> = {
+  running: ['running', '', 'Running'],
+  pending: ['waiting', '?', 'Needs your approval'],
+  decided: ['running', '', 'Decided'],
+  ok: ['ok', '✓', 'Done'],
+  error: ['bad', '!', 'Failed'],
+  denied: ['over', '–', 'Denied'],
+  expired: ['over', '–', 'Not approved in time'],
+  timeout: ['bad', '!', 'Took too long'],
+  in_doubt: ['bad', '?', 'In doubt'],
+  stopped: ['over', '–', 'Stopped'],
+};
+
+/** How a step stands, in words. */
+export function stepWords(status: StepStatus): string {
+  return LOOK[status][2];
+}
+
+/** A tool's name, as a person would say it. */
+export function toolWords(tool: string): string {
+  const words = tool.replaceAll('_', ' ');
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+export class StepCard {
+  readonly element: HTMLElement;
+  readonly #mark = h('span', { class: 'step-mark', 'aria-hidden': 'true' });
+  readonly #state = h('span', { class: 'step-state' });
+  readonly #details = h('pre');
+  readonly #question = h('div', { class: 'ask', hidden: true });
+  #shown: Step | null = null;
+
+  constructor(
+    step: Step,
+    private readonly decide: Decide,
+  ) {
+    const name = h('span', { class: 'step-name' }, toolWords(step.tool));
+    const what = h('span', {}, name, h('span', { class: 'step-args' }, argsWords(step)));
+    const line = h('summary', { class: 'step-line' }, this.#mark, what, this.#state);
+    this.element = h(
+      'section',
+      { class: 'step', 'aria-label': toolWords(step.tool) },
+      h('details', {}, line, this.#details),
+      this.#question,
+    );
+    this.show(step);
+  }
+
+  show(step: Step): void {
+    if (step === this.#shown) return;
+    const before = this.#shown;
+    this.#shown = step;
+    const [look, mark, words] = LOOK[step.status];
+    this.element.dataset.status = look;
+    say(this.#mark, mark);
+    say(this.#state, words);
+    const result = step.result === null ? {} : { result: step.result };
+    say(this.#details, JSON.stringify({ step: step.step, args: step.args, ...result }, null, 2));
+    if (step.status === before?.status) return;
+    this.#question.hidden = step.status !== 'pending';
+    if (step.status === 'pending') this.#ask(step);
+  }
+
+  #ask(step: Step): void {
+    const until = step.expiresAt ? new Date(step.expiresAt) : null;
+    const clock = until?.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+    const words = h(
+      'p',
+      {},
+      `The agent asks to ${step.tool.replaceAll('_', ' ')}.${clock ? ` It waits until ${clock}.` : ''}`,
+    );
+    const buttons: HTMLButtonElement[] = [];
+    const answer = (label: string, style: string, send: (step: number) => Promise<void>) => {
+      const click = () => {
+        for (const button of buttons) button.disabled = true;
+        send(step.step).catch((error: Error) => {
+          for (const button of buttons) button.disabled = false;
+          say(words, `That could not be decided: ${error.message}`);
+        });
+      };
+      buttons.push(h('button', { type: 'button', class: style, click }, label));
+    };
+    answer('Approve', 'primary', (number) => this.decide.approve(number));
+    answer('Deny', '', (number) => this.decide.deny(number));
+    this.#question.replaceChildren(words, ...buttons);
+  }
+}
+
+function argsWords(step: Step): string {
+  return Object.entries(step.args)
+    .map(([name, value]) => `${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`)
+    .join(', ');
+}

@@ -1,0 +1,90 @@
+"""The page for everybody: screen readers, keyboards, phones, light and dark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dev import node
+from tests.support.page import ChatPage
+
+pytestmark = [pytest.mark.e2e, pytest.mark.emulator, pytest.mark.timeout(240)]
+
+AXE = node.PAGE / "node_modules" / "axe-core" / "axe.min.js"
+VIEWS = ("chat", "wire", "labs")
+
+
+def violations(chat: ChatPage) -> list[str]:
+    """What axe finds wrong: names, roles, contrast, order."""
+    result: dict[str, Any] = chat.evaluate("axe.run()")
+    return [
+        f"{each['id']}: {found['html']}" for each in result["violations"] for found in each["nodes"]
+    ]
+
+
+def test_nothing_is_wrong_for_assistive_technology(chat: ChatPage) -> None:
+    """With a turn that waits for a person on it, in every view, light and dark."""
+    chat.page.add_script_tag(path=AXE)
+    assert violations(chat) == []
+    chat.send("Open a ticket and refund me 19 dollars silence=0 rate=100 words=20")
+    chat.wait_for("waiting")
+    for scheme in ("light", "dark"):
+        chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        for view in VIEWS:
+            chat.evaluate(f"location.hash = '{view}'")
+            chat.page.wait_for_selector(f"body[data-view={view}]")
+            assert violations(chat) == [], (scheme, view)
+
+
+def test_a_phone_needs_no_sideways_scroll(chat: ChatPage) -> None:
+    """At 360 px every view fits, with a turn of tools and its log on it."""
+    chat.send("Open a ticket and refund me 19 dollars silence=0 rate=100 words=20")
+    chat.wait_for("waiting")
+    chat.page.set_viewport_size({"width": 360, "height": 720})
+    for view in VIEWS:
+        chat.evaluate(f"location.hash = '{view}'")
+        chat.page.wait_for_selector(f"body[data-view={view}]")
+        assert chat.evaluate("document.documentElement.scrollWidth") == 360, view
+        wide: list[str] = chat.evaluate(
+            """() => [...document.querySelectorAll('main *')]
+                .filter(each => each.checkVisibility() && !each.closest('svg, .hidden'))
+                .filter(each => each.getBoundingClientRect().right > 360.5)
+                .map(each => each.outerHTML.slice(0, 80))"""
+        )
+        assert wide == [], view
+
+
+def test_the_keyboard_alone(chat: ChatPage) -> None:
+    """From the page's top to the prompt, to sending, to an answer to the question."""
+    chat.page.keyboard.press("Tab")
+    chat.page.keyboard.press("Enter")  # "Skip to the prompt"
+    assert chat.evaluate("document.activeElement.id") == "prompt"
+    chat.page.keyboard.type("Refund me 19 dollars silence=0 rate=100 words=20")
+    chat.page.keyboard.press("Enter")
+    chat.wait_for("waiting")
+    for _ in range(8):
+        chat.page.keyboard.press("Shift+Tab")
+        if chat.evaluate("document.activeElement.textContent") == "Deny":
+            break
+    chat.page.keyboard.press("Enter")
+    chat.wait_for("done")
+    assert "The refund was denied." in chat.text()
+
+
+def test_a_screen_reader_hears_milestones_and_no_tokens(chat: ChatPage) -> None:
+    """The live region speaks a few times in a turn of hundreds of tokens."""
+    chat.evaluate(
+        """() => {
+          window.heard = [];
+          const region = document.getElementById('announcer');
+          new MutationObserver(() => heard.push(region.textContent))
+            .observe(region, {childList: true, characterData: true, subtree: true});
+        }"""
+    )
+    chat.send("Open a ticket silence=0 rate=400 words=200")
+    chat.wait_for("done")
+    heard: list[str] = chat.evaluate("heard")
+    assert 2 <= len(heard) <= 8
+    assert any("Open ticket: Done." in words for words in heard)
+    assert heard[-1].startswith("Done.")

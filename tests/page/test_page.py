@@ -1,0 +1,250 @@
+"""The page in headless Chromium, on the Emulator Suite: whatever breaks, the text is the same."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from playwright.sync_api import BrowserContext
+
+from tests.support.page import WAIT_MS, ChatPage, Stack, journal
+
+pytestmark = [pytest.mark.e2e, pytest.mark.emulator, pytest.mark.timeout(240)]
+
+WORK = (
+    "Open a ticket, look up the order (query=3) and charge me 19 dollars silence=0 rate=50 words=40"
+)
+STORY = "Tell me about leases silence=0 rate=25 words=120"
+CUTS = 50
+
+
+def assert_complete(stack: Stack, chat: ChatPage) -> None:
+    """The page shows what the journal says, to the letter."""
+    told = journal(stack.suite, chat)
+    assert told.ended is not None
+    assert told.text
+    assert chat.text() == told.text
+
+
+def test_a_whole_turn_of_tools(stack: Stack, chat: ChatPage) -> None:
+    """Tokens, three tools with their outcomes, the end; one ticket, one charge."""
+    before = stack.payments.effects()["charges"]
+    chat.send(WORK)
+    chat.wait_for("done")
+    for tool in ("Open ticket", "Slow query", "Charge"):
+        assert chat.step(tool).get_attribute("data-status") == "ok"
+    assert "19.00 dollars are charged to order A-17." in chat.text()
+    assert chat.text().split() == journal(stack.suite, chat).text.split()
+    assert stack.payments.effects()["charges"] == before + 1
+    kinds = [kind for kind, _ in chat.timeline()]
+    assert kinds.count("tool_end") == 3
+    assert kinds[-2:] == ["done", "rest"]
+    assert chat.calls() == ["start_turn"]
+
+
+def test_cut_at_fifty_random_bytes(stack: Stack, chat: ChatPage) -> None:
+    """Sockets that end anywhere, in headers and in mid-frame: each answer is the journal's."""
+    seed = random.randrange(2**32)
+    choose = random.Random(seed)
+    first = len(stack.network.cuts)
+    turns = 0
+    while len(stack.network.cuts) - first < CUTS:
+        turns += 1
+        chat.send(f"Turn {turns} of seed {seed} silence=0 rate=2000 words=300")
+        deadline = time.monotonic() + 90
+        while chat.turns.last.get_attribute("data-status") != "done":
+            assert time.monotonic() < deadline, f"seed {seed}: {chat.timeline()[-20:]}"
+            stack.network.cut_after_bytes(choose.randrange(1, 4000))
+            chat.page.wait_for_timeout(100)
+        stack.network.cut_after_bytes(None)
+        assert_complete(stack, chat)
+    assert chat.turns.count() == turns
+
+
+def test_reload_in_mid_turn(stack: Stack, chat: ChatPage) -> None:
+    """The same bubble goes on from its last event, and nothing is started again."""
+    turn_id = chat.send(STORY)
+    chat.wait_for_text(150)
+    chat.reload()
+    assert (chat.turns.count(), chat.turn_id()) == (1, turn_id)
+    assert len(chat.text()) >= 150
+    chat.wait_for("done")
+    assert_complete(stack, chat)
+    assert all(call.startswith("resume_turn after ") for call in chat.calls())
+    assert len(chat.calls()) >= 1
+
+
+def test_hidden_tab(stack: Stack, chat: ChatPage) -> None:
+    """A tab that draws no frames has its whole text at the end, and is right when it is shown."""
+    chat.send(STORY)
+    chat.wait_for_text(50)
+    chat.hide()
+    chat.page.wait_for_function(
+        "document.querySelector('.turn:last-child').dataset.status === 'done'", polling=100
+    )
+    assert_complete(stack, chat)
+    chat.unhide()
+    assert_complete(stack, chat)
+
+
+def test_frozen_tab(stack: Stack, chat: ChatPage, context: BrowserContext) -> None:
+    """A page frozen in mid-turn drops its old connection, and goes on when it is woken."""
+    chat.send(STORY)
+    chat.wait_for_text(50)
+    session = context.new_cdp_session(chat.page)
+    session.send("Page.setWebLifecycleState", {"state": "frozen"})
+    stack.network.cut(tell_server=False)
+    time.sleep(1)  # a stretch of the answer is told to nobody
+    session.send("Page.setWebLifecycleState", {"state": "active"})
+    chat.wait_for("done")
+    assert_complete(stack, chat)
+
+
+def test_offline_and_online(stack: Stack, chat: ChatPage, context: BrowserContext) -> None:
+    """Offline is said; back online the turn goes on at once."""
+    chat.send(STORY)
+    chat.wait_for_text(50)
+    context.set_offline(True)
+    stack.network.cut()
+    chat.wait_for("reconnecting")
+    context.set_offline(False)
+    chat.wait_for("done")
+    assert_complete(stack, chat)
+
+
+def test_a_silent_line_is_left(stack: Stack, chat: ChatPage) -> None:
+    """Nothing comes and nothing closes: after ten silent seconds the client takes another line."""
+    chat.send("Tell me about leases silence=0 rate=10 words=60")
+    chat.wait_for_text(50)
+    chat.press("#silence")
+    chat.wait_for("done")
+    assert_complete(stack, chat)
+    assert any(kind == "drop" and words.startswith("idle") for kind, words in chat.timeline())
+
+
+def test_the_cut_button(stack: Stack, chat: ChatPage) -> None:
+    """The page's own button cuts the line; the turn goes on by a resume after the last event."""
+    chat.send(STORY)
+    chat.wait_for_text(50)
+    chat.press("#cut")
+    chat.wait_for("done")
+    assert_complete(stack, chat)
+    assert [call.split()[0] for call in chat.calls()] == ["start_turn", "resume_turn"]
+
+
+def test_the_container_is_killed(stack: Stack, chat: ChatPage) -> None:
+    """SIGKILL in the midst of a tool: another container finishes, and the charge stays one."""
+    before = stack.payments.effects()["charges"]
+    chat.send(WORK)
+    chat.page.wait_for_selector(".step[aria-label='Charge'][data-status=ok]")
+    chat.press("#kill")
+    chat.wait_for("done")
+    assert chat.text().split() == journal(stack.suite, chat).text.split()
+    assert stack.payments.effects()["charges"] == before + 1
+    assert any(kind == "rewind" for kind, _ in chat.timeline())
+
+
+def test_two_tabs_on_one_turn(stack: Stack, chat: ChatPage, second_tab: ChatPage) -> None:
+    """A turn shows in a tab opened later, and one begun there shows here, with the same text."""
+    turn_id = chat.send(STORY)
+    chat.wait_for_text(50)
+    second_tab.open()
+    assert second_tab.turn_id() == turn_id
+    for tab in (chat, second_tab):
+        tab.wait_for("done")
+        assert_complete(stack, tab)
+    other = second_tab.send("And another silence=0 rate=200 words=30")
+    for tab in (chat, second_tab):
+        tab.page.wait_for_selector(f"[data-turn='{other}'][data-status=done]")
+        assert_complete(stack, tab)
+
+
+def test_stop_from_the_second_tab(stack: Stack, chat: ChatPage, second_tab: ChatPage) -> None:
+    """One end for both, and the same text; what was stopped stays so after a reload."""
+    chat.send("Tell me about leases silence=0 rate=10 words=400")
+    chat.wait_for_text(50)
+    second_tab.open()
+    second_tab.press("#stop")
+    for tab in (second_tab, chat):
+        tab.wait_for("cancelled")
+        assert_complete(stack, tab)
+    chat.reload()
+    chat.wait_for("cancelled")
+    assert_complete(stack, chat)
+
+
+def test_approval(stack: Stack, chat: ChatPage) -> None:
+    """The refund waits for a person, also over a reload, and takes place once it is approved."""
+    before = stack.payments.effects()["refunds"]
+    chat.send("Refund me 19 dollars silence=0 rate=100 words=20")
+    chat.wait_for("waiting")
+    assert stack.payments.effects()["refunds"] == before
+    chat.reload()
+    chat.wait_for("waiting")
+    # As a person does who has no mouse.
+    chat.step("Refund").get_by_role("button", name="Approve").press("Enter")
+    chat.wait_for("done")
+    assert chat.step("Refund").get_attribute("data-status") == "ok"
+    assert "19.00 dollars are refunded" in chat.text()
+    assert stack.payments.effects()["refunds"] == before + 1
+
+
+def test_denial(stack: Stack, chat: ChatPage, second_tab: ChatPage) -> None:
+    """Denied in one tab, it is denied in the other; nothing is paid, and the answer says so."""
+    before = stack.payments.effects()["refunds"]
+    chat.send("Refund me 19 dollars silence=0 rate=100 words=20")
+    chat.wait_for("waiting")
+    second_tab.open()
+    second_tab.wait_for("waiting")
+    second_tab.step("Refund").get_by_role("button", name="Deny").click()
+    second_tab.wait_for("done")
+    assert "The refund was denied." in second_tab.text()
+    chat.reload()
+    chat.wait_for("done")
+    assert chat.step("Refund").get_attribute("data-status") == "over"
+    assert stack.payments.effects()["refunds"] == before
+
+
+def test_two_thousand_tokens_a_second(stack: Stack, chat: ChatPage) -> None:
+    """At most one paint of the text per frame, however fast the tokens come, and the exact text."""
+    chat.evaluate(
+        """() => {
+          window.counted = {frames: 0, paints: 0};
+          const frame = () => { counted.frames += 1; requestAnimationFrame(frame); };
+          requestAnimationFrame(frame);
+          new MutationObserver(() => counted.paints += 1).observe(
+            document.querySelector('#transcript'),
+            {subtree: true, childList: true, characterData: true});
+        }"""
+    )
+    chat.send("Tell me everything silence=0 rate=2000 words=6000")
+    chat.wait_for("done")
+    counted = chat.evaluate("counted")
+    assert counted["paints"] <= counted["frames"] + 5  # the start's, the end's: at once
+    assert_complete(stack, chat)
+
+
+def test_the_lab_chunk_drop(chat: ChatPage) -> None:
+    """Asked again, everything takes place twice; resumed, once."""
+    chat.open("labs")
+    chat.press("#run-chunk-drop")
+    chat.page.wait_for_selector("#run-chunk-drop:not(:disabled)")
+    outcome = chat.page.locator("#lab-chunk-drop .outcome").text_content()
+    assert outcome == "Sent again: 2 tickets, 2 charges. Resumed: 1 ticket, 1 charge."
+    naive, ours = (
+        int(side.locator("dd").first.text_content() or "")
+        for side in chat.page.locator("#lab-chunk-drop .side").all()
+    )
+    assert naive > ours
+
+
+def test_the_lab_idle_timeout(chat: ChatPage) -> None:
+    """The pings keep a line open where they count; where not, the cut costs nothing."""
+    chat.open("labs")
+    chat.page.locator("#lab-idle-timeout").get_by_label("12 s").check()
+    chat.press("#run-idle-timeout")
+    chat.page.wait_for_selector("#run-idle-timeout:not(:disabled)", timeout=2 * WAIT_MS)
+    outcome = chat.page.locator("#lab-idle-timeout .outcome").text_content() or ""
+    assert outcome.startswith("Both answers are the same. The proxy cut never where")
+    assert "and once where they do not" in outcome
