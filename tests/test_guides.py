@@ -8,16 +8,19 @@ import re
 import subprocess
 import sys
 from contextlib import ExitStack
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from functions.agents import demo
 from tests.conftest import PROJECT
+from tests.support.gemini import Asked, Gemini, Reply, call, says
 from tests.support.kit import CrashPoint, Kit
 from tests.support.server import FunctionServer
 
-pytestmark = pytest.mark.emulator
+# `storage` warms the emulator up: its first call takes longer than a container's lease.
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 
 ROOT = Path(__file__).parents[1]
 
@@ -73,6 +76,79 @@ def environ(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "guide_agent.py").write_text(code_of("agent.md"))
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     return {"PYTHONPATH": path, "EFFECTS": str(tmp_path / "effects")}
+
+
+def block_of(guide: str, name: str) -> str:
+    """The Python of a guide that names itself so in its first line."""
+    text = (ROOT / "docs" / "guides" / guide).read_text()
+    found = re.search(rf"```python\n(# {re.escape(name)}.*?)```", text, flags=re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def brought(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The agents of "Bring your agent", each as the module that the guide calls it."""
+    for name in ("shop", "own"):
+        code = block_of("bring-your-agent.md", f"functions/agents/{name}.py")
+        (tmp_path / f"brought_{name}.py").write_text(code)
+    serving = block_of("bring-your-agent.md", "functions/agents/__init__.py, in agent()")
+    imported = serving.replace("from functions.agents import shop", "import brought_shop as shop")
+    assert imported != serving
+    serve = f"def agent():\n{textwrap.indent(imported, '    ')}    return served\n"
+    (tmp_path / "brought.py").write_text(f"{serve}\ndef own():\n    import brought_own\n")
+    with (tmp_path / "brought.py").open("a") as file:
+        file.write("    return brought_own.own_agent\n")
+    return {**environ, "GEMINI_API_KEY": "a-key", "LEASE_SECONDS": "2"}
+
+
+def sells(asked: Asked) -> Reply:
+    """A model that looks an order up, charges it, wants to refund it, and says so."""
+    return [
+        says("I look. ", call("look_up", order="A-17"), call("charge", order="A-17", cents=1900)),
+        says("And back. ", call("refund", order="A-17", cents=1900)),
+        says("All ", "done."),
+    ][asked.responses]
+
+
+@pytest.mark.parametrize(
+    ("point", "step"),
+    [
+        (None, 1),
+        (CrashPoint.BEFORE_OUTCOME_COMMIT, 3),
+        (CrashPoint.AFTER_DECISION, 5),
+    ],
+)
+def test_the_pydantic_agent_of_the_guide_survives(
+    firestore_emulator: str, brought: dict[str, str], point: CrashPoint | None, step: int
+) -> None:
+    """Each model response is asked for once, the charge and the refund have one key each."""
+    with (
+        Gemini(sells) as model,
+        Kit(
+            "brought:agent",
+            storage=firestore_emulator,
+            **brought,
+            GOOGLE_GEMINI_BASE_URL=model.url,
+        ) as kit,
+    ):
+        run = kit.run("Order A-17", crash_at=point, step=step, decisions={5: "approve"}, timeout=60)
+        asked = [one.responses for one in model.asked]
+    assert run.text == "I look. \n\nAnd back. \n\nAll done."
+    assert run.outcomes == {2: "ok", 3: "ok", 5: "ok"}
+    assert asked == [0, 1, 2]
+    assert run.events[-1].data["usage"] == {"inputTokens": 30, "outputTokens": 15, "requests": 3}
+    assert set(effects(brought)) == {"charge 3", "charge 5"}
+
+
+def test_the_own_callable_of_the_guide_runs(
+    firestore_emulator: str, brought: dict[str, str]
+) -> None:
+    """And says what it used."""
+    with Kit("brought:own", storage=firestore_emulator, **brought) as kit:
+        run = kit.run("hello")
+    assert run.text == "You said hello"
+    assert run.events[-1].data["usage"] == {"outputTokens": 3}
 
 
 def effects(environ: dict[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.exceptions import OutputTokenLimitExceeded, UnexpectedModelBehavior
+from pydantic_ai.models import infer_model
 from pydantic_ai.usage import UsageLimits
 from pydantic_core import to_json
 
@@ -29,12 +30,15 @@ def durable(
     """The agent to serve. `deps` makes the run's dependencies; they must come out the same in every
     run of a turn, as far as steps depend on them.
 
-    Text streams as it comes; an output that is no text is told as JSON when the agent is done.
+    A model that is named by a string is made here, once, so that its connections are kept. Text
+    streams as it comes; an output that is no text is told as JSON when the agent is done.
     Raises ValueError when `agent` has no name: its steps are recorded under it.
     """
     name = agent.name
     if not name:
         raise ValueError("the agent needs a name: Agent(…, name='shop')")
+    if isinstance(agent.model, str) and not agent.root_capability.has_resolve_model_id:
+        agent.model = infer_model(agent.model)
 
     def run(turn: Turn) -> None:
         ledger = Ledger(turn, name)
