@@ -7,8 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import ExitStack
 import textwrap
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest

@@ -111,7 +111,7 @@ class Ledger(CallableOperationBackend[None]):
             self._asking, self._begun = asking, False
             attempt = await _attempt(body)
             await asyncio.sleep(await asyncio.to_thread(turn.attempt, asking, attempt))
-        return turn.response(asking)
+        return asking.response
 
     def _take(self, response: Any) -> None:
         """Count what a response took, the same when it is replayed."""

@@ -33,12 +33,18 @@ def sort(error: Exception) -> Exception:
             return ModelFailed("model_refused", "the model's provider refuses the request")
         case exceptions.ModelAPIError():
             # Limits, overload, time-outs, broken streams, and what a provider has no name for.
-            return ModelUnavailable(type(error).__name__, retry_after_seconds=error.retry_after)
+            return _passing(error, error.retry_after)
         case exceptions.UnexpectedModelBehavior():
             return ModelFailed("bad_model_response", "the model gave no answer that can be used")
         case OSError():
-            return ModelUnavailable(type(error).__name__)
+            return _passing(error, None)
     return error
+
+
+def _passing(error: Exception, retry_after_seconds: float | None) -> ModelUnavailable:
+    passing = ModelUnavailable(str(error), retry_after_seconds=retry_after_seconds)
+    passing.__cause__ = error
+    return passing
 
 
 def require_whole(response: Any) -> None:

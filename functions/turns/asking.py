@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -25,6 +26,8 @@ LONGEST_PAUSE_SECONDS = 60.0
 """A model that wants to be left alone for longer is not waited for."""
 
 
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
 ModelFailure = Literal[
     "model_refused", "model_auth", "model_unavailable", "context_overflow", "bad_model_response"
 ]
@@ -33,6 +36,8 @@ ModelFailure = Literal[
 class ModelUnavailable(Exception):
     """Raised by a model call that may succeed later: a rate limit, an overload, a time-out, a
     stream that broke off. The step withdraws its text and asks again, with back-off.
+
+    `why` is told to nobody: it may be a provider's words. The log has the type of its cause.
     """
 
     def __init__(self, why: str, *, retry_after_seconds: float | None = None) -> None:
@@ -50,6 +55,16 @@ class ModelFailed(TurnFailed):
         message: str,
     ) -> None:
         super().__init__(code, message)
+
+
+class StepFailed(Exception):
+    """A step raised. Recorded: a re-run of the agent meets the same failure, without calling."""
+
+    def __init__(self, position: int, name: str, cause: str) -> None:
+        super().__init__(f"step {position} ({name}) failed: {cause}")
+        self.position = position
+        self.name = name
+        self.cause = cause
 
 
 class Asking:
@@ -108,15 +123,20 @@ class Asking:
         self._withdraw()
         self._attempts += 1
         pause = next_pause(self._attempts, error.retry_after_seconds)
-        logs.warning("the model is to be asked again", step=self._step.position, cause=str(error))
+        cause = type(error.__cause__ or error).__qualname__
+        logs.warning("an attempt at the model failed", step=self._step.position, cause=cause)
         if pause is None:
-            raise TurnFailed("model_unavailable", f"the model does not answer: {error}")
+            raise TurnFailed("model_unavailable", "the model gave no answer at any attempt")
         return pause
 
-    def outcome(self) -> Step:
-        """The recorded step."""
+    @property
+    def response(self) -> Any:
+        """The recorded response of a step that is answered. Raises StepFailed."""
         assert self.answered
-        return self._step
+        value = json.loads(self._step.result)
+        if self._step.status == steps.FAILED:
+            raise StepFailed(self._step.position, self._step.name, value)
+        return value
 
     def _withdraw(self) -> None:
         assert self._mark is not None
@@ -138,3 +158,17 @@ def next_pause(attempts: int, retry_after_seconds: float | None) -> float | None
     if retry_after_seconds is not None:
         return wanted * (2 - jitter)
     return FIRST_PAUSE_SECONDS * 2.0 ** (attempts - 1) * jitter
+
+
+def require_recordable(position: int, name: str, request: Any) -> str:
+    """The hash of a step's request. Raises TurnFailed when the step cannot be recorded."""
+    if not _NAME.fullmatch(str(name)):
+        raise TurnFailed(
+            "bad_step", f"step {position} needs a name of 1 to 64 of A-Z a-z 0-9 _ . -"
+        )
+    try:
+        return steps.hash_of(request)
+    except (TypeError, ValueError, RecursionError):
+        raise TurnFailed(
+            "bad_step", f"step {position} ({name}) has a request that JSON cannot carry"
+        ) from None

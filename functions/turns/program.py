@@ -7,8 +7,6 @@ already told is not told twice. What lies outside steps must come out the same e
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from functions.errors import TurnFailed
 from functions.turns import history, steps
-from functions.turns.asking import Asking, ModelFailed, ModelUnavailable
+from functions.turns.asking import (
+    Asking,
+    ModelFailed,
+    ModelUnavailable,
+    StepFailed,
+    require_recordable,
+)
 from functions.turns.budget import Budget, Spent, require_time
 from functions.turns.ledger import Ledger, Outcome
 from functions.turns.membership import Membership
@@ -47,8 +51,6 @@ Emit = Callable[[str], None]
 _POLL_SECONDS = 0.1
 """How soon a pause between two attempts notices a lost lease."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-
 
 @dataclass(frozen=True, slots=True)
 class Agent:
@@ -65,16 +67,6 @@ class Agent:
     def can_continue(self, version: str) -> bool:
         """Whether a turn begun under `version` may be run again by this agent."""
         return version == self.version or version in self.accepts
-
-
-class StepFailed(Exception):
-    """A step raised. Recorded: a re-run of the agent meets the same failure, without calling."""
-
-    def __init__(self, position: int, name: str, cause: str) -> None:
-        super().__init__(f"step {position} ({name}) failed: {cause}")
-        self.position = position
-        self.name = name
-        self.cause = cause
 
 
 class Turn:
@@ -188,7 +180,7 @@ class Turn:
         while not asking.answered:
             pause = self.attempt(asking, lambda: call(asking.emit))
             self._wait(pause)
-        return self.response(asking)
+        return asking.response
 
     def ask(self, name: str, request: Any) -> Asking:
         """Begin a model step, or find it recorded: what `model` is made of, for an agent that
@@ -201,7 +193,7 @@ class Turn:
             self._writer.check()
             if self._inside is not None:
                 raise TurnFailed("nested_step", f"{name!r} was begun inside {self._inside!r}")
-            args_hash = _checked(position, name, request)
+            args_hash = require_recordable(position, name, request)
             self._position = position
             self._spent.model_steps += 1
             step = self._begun.get(position)
@@ -228,10 +220,6 @@ class Turn:
         except TurnFailed as failed:
             raise self._writer.fail(failed) from None
         return 0.0
-
-    def response(self, asking: Asking) -> Any:
-        """The recorded response of a step that is answered. Raises StepFailed."""
-        return _outcome(asking.outcome())
 
     def spend(self, tokens: int) -> None:
         """Say how many tokens the last model step took, by its recorded response: they count
@@ -323,24 +311,3 @@ class Turn:
 
         self._writer.commit(finishes_step=True, also=also)
         self._inside = None
-
-
-def _checked(position: int, name: str, request: Any) -> str:
-    """The hash of a step's request. Raises TurnFailed when the step cannot be recorded."""
-    if not _NAME.fullmatch(str(name)):
-        raise TurnFailed(
-            "bad_step", f"step {position} needs a name of 1 to 64 of A-Z a-z 0-9 _ . -"
-        )
-    try:
-        return steps.hash_of(request)
-    except (TypeError, ValueError, RecursionError):
-        raise TurnFailed(
-            "bad_step", f"step {position} ({name}) has a request that JSON cannot carry"
-        ) from None
-
-
-def _outcome(step: Step) -> Any:
-    value = json.loads(step.result)
-    if step.status == steps.FAILED:
-        raise StepFailed(step.position, step.name, value)
-    return value
