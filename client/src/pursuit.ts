@@ -58,6 +58,7 @@ export interface Pursuit {
 /** `setTimeout` takes no more. */
 const MAX_DELAY_MS = 2 ** 31 - 1;
 
+/** Return a pursuit of the turn, which begins with `connect`. */
 export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursuit {
   const backoff = { ...BACKOFF, ...client.backoff };
   let view: ConnectionView = {

@@ -24,6 +24,10 @@ const EXPIRY_GRACE_MS = 1_000;
 
 const OVER = problem('over', 'the turn is over');
 
+/**
+ * Follow a turn, from where it was saved; returns at once. The functions below share what is known of
+ * it: `pursue` calls the first group, people the second, and both end in the third.
+ */
 export function follow(
   saved: SavedTurn,
   client: ClientOptions,
