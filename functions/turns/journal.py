@@ -1,6 +1,7 @@
 """The journal: a turn's events as chunks of exact SSE bytes, appended under a fence.
 
-- J1: chunks have dense indexes from 0; each carries whole frames, and their bytes never change.
+- J1: chunks have dense indexes from 0; each carries whole frames, and their bytes never change
+  unless the turn is deleted (P2).
 - J2: an append creates the document at the next index. Creating is the fence: whoever took over
   created that index first, so an owner of an older epoch fails at its next append.
 - J3: every answer to an append is applied, not applied, or read back. A chunk is ours if it has

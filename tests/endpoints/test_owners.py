@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.conftest import Serve
 from tests.support.client import cancel, decide, error_of, folded, new_turn_id, resume, start
+from tests.support.firestore_proxy import FirestoreProxy, Hold, HoldAnswer, touches
 from tests.support.sse import RawStream
 
 pytestmark = pytest.mark.emulator
+
+SESSION = touches(r"agent_sessions/[^/]+")
 
 
 @pytest.fixture
@@ -68,6 +73,26 @@ def test_a_session_is_free_after_its_turn_was_killed_and_finished_by_another(
     assert history(other, uid, "chat")[1] == {"role": "assistant", "content": text}
 
 
+@pytest.mark.parametrize("fault", [Hold, HoldAnswer])
+def test_a_container_killed_at_its_turns_end_leaves_one_entry(
+    serve: Serve, firestore_proxy: FirestoreProxy, uid: str, fault: type[Hold | HoldAnswer]
+) -> None:
+    """Killed before the terminal commit is applied, or after it and before its answer came."""
+    never = threading.Event()
+    rule = firestore_proxy.inject("Commit", fault(never), when=SESSION, times=1, after=1)
+    owner, other = serve("start_turn", storage=firestore_proxy.address), serve("start_turn")
+    turn_id = new_turn_id()
+    with start(owner, turn_id, [["say", "x"], ["remember", ["once"]]], uid=uid, session="chat"):
+        rule.wait()
+        if fault is HoldAnswer:
+            firestore_proxy.wait_for(
+                "Commit", lambda call: call.rule is rule and bool(call.upstream)
+            )
+        owner.kill()
+    assert ended(resume(serve("resume_turn"), turn_id, uid=uid)) == "x"
+    assert history(other, uid, "chat") == ["once"]
+
+
 def test_a_turn_that_waits_keeps_its_session_until_it_is_decided_or_stopped(
     serve: Serve, uid: str, tmp_path: Any
 ) -> None:
@@ -105,6 +130,28 @@ def test_a_session_needs_a_signed_in_user(serve: Serve) -> None:
         assert error_of(refused)["code"] == "sign_in_required"
     with resume(serve("resume_turn"), turn_id) as unknown:
         assert error_of(unknown)["code"] == "unknown_turn"
+
+
+def test_of_ten_starts_in_two_containers_one_is_let_in(serve: Serve, uid: str) -> None:
+    """One below the limit; the others are told to come back, and nothing is made of them."""
+    containers = [serve("start_turn", MAX_TURNS_PER_MINUTE="2") for _ in range(2)]
+    assert ended(start(containers[0], new_turn_id(), [["say", "x"]], uid=uid)) == "x"
+    line = threading.Barrier(10)
+
+    def one(number: int) -> tuple[str, int]:
+        turn_id = new_turn_id()
+        line.wait()
+        with start(containers[number % 2], turn_id, [["say", "x"]], uid=uid) as stream:
+            stream.read_to_end(timeout=30)
+            return turn_id, stream.status
+
+    with ThreadPoolExecutor(10) as pool:
+        came = dict(pool.map(one, range(10)))
+    assert sorted(came.values()) == [200] + [429] * 9
+    resumer = serve("resume_turn")
+    for turn_id, status in came.items():
+        with resume(resumer, turn_id, uid=uid) as stream:
+            assert stream.status == (200 if status == 200 else 404)
 
 
 @pytest.mark.parametrize(

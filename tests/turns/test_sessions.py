@@ -22,7 +22,15 @@ from functions.turns.record import Request
 from functions.turns.runner import Owners
 from functions.turns.sessions import Session
 from functions.wire import sse
-from tests.support.firestore_proxy import Answer, DropAnswer, Fault, FirestoreProxy, Hold, touches
+from tests.support.firestore_proxy import (
+    Answer,
+    DropAnswer,
+    Fault,
+    FirestoreProxy,
+    Hold,
+    paths,
+    touches,
+)
 from tests.turns.conftest import settings
 from tests.turns.test_takeover import wait_until
 
@@ -38,6 +46,7 @@ class Chat:
     def __init__(self) -> None:
         self.owner = f"uid:{uuid.uuid4()}"
         self.id = "chat"
+        self.settings = settings(max_turns_per_minute=1000)
 
     def start(self, run: Callable[[Turn], None], prompt: str = "hello") -> str:
         """Start a turn; its id. Raises as `admission.start` does."""
@@ -47,8 +56,8 @@ class Chat:
             turn_id,
             Request(prompt, self.id),
             0,
-            owners=Owners(lambda: Agent(run, budget=Budget(model_steps=1000)), settings()),
-            settings=settings(),
+            owners=Owners(lambda: Agent(run, budget=Budget(model_steps=1000)), self.settings),
+            settings=self.settings,
         )
         return turn_id
 
@@ -356,6 +365,31 @@ def test_a_session_deleted_while_its_turn_ends_does_not_matter(
     assert chat.turn(turn_id).status == record.DONE
     assert len(list(journal.events(chat.turn(turn_id).key).stream())) == 1
     assert sessions.load(chat.owner, chat.id) is None
+
+
+def test_what_a_session_and_the_limits_cost(faulty_storage: FirestoreProxy) -> None:
+    """A start: one read of both documents, written in the commit that creates the turn. The end:
+    the session, in the commit of the terminal event. Nothing else.
+    """
+    chat = Chat()
+    chat.settings = settings(lease_seconds=30)  # no renewal comes between
+    chat.run(say("x"))
+    began = time.monotonic()
+    chat.start(lambda _turn: None)
+    faulty_storage.wait_for(
+        "Commit", lambda call: call.answered == "OK" and call.arrived > began, count=2
+    )
+    made = [
+        (call.method, sorted(path.split("/")[-2] for path in paths(call.request)))
+        for call in faulty_storage.calls
+        if call.arrived > began
+    ]
+    owner, session, turn = "agent_owners", "agent_sessions", "agent_turns"
+    assert made == [
+        ("BatchGetDocuments", [owner, session]),
+        ("Commit", [owner, session, turn]),
+        ("Commit", [session, "agent_turn_events", turn]),
+    ]
 
 
 def test_fifty_turns_stay_within_the_bound(chat: Chat) -> None:
