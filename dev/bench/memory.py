@@ -22,7 +22,7 @@ from dev.bench.journal.client import Stream, new_turn_id
 from dev.containers import Container
 
 STREAMS = (0, 10, 30, 35)
-PROMPT = "Tell me about leases rate=20 silence=1"
+PROMPT = "Tell me about leases rate=50 silence=1 words=2000"
 SETTLE_SECONDS = 6.0
 
 
@@ -33,6 +33,8 @@ class Measured:
     streams: int
     resident_mib: float
     threads: int
+    cpu: float
+    """Of one core."""
 
 
 def main() -> int:
@@ -42,10 +44,10 @@ def main() -> int:
     options = parser.parse_args()
     with containers.emulator() as storage:
         rows = [measure(storage.address, count) for count in options.streams]
-    print("| open streams, each of a turn of its own | resident memory, MiB | threads |")
-    print("| --- | --- | --- |")
+    print("| streams, each of a turn of its own | resident memory, MiB | threads | CPU of a core |")
+    print("| --- | --- | --- | --- |")
     for row in rows:
-        print(f"| {row.streams} | {row.resident_mib:.0f} | {row.threads} |")
+        print(f"| {row.streams} | {row.resident_mib:.0f} | {row.threads} | {row.cpu:.0%} |")
     most, least = rows[-1], rows[0]
     if most.streams > least.streams:
         each = (most.resident_mib - least.resident_mib) / (most.streams - least.streams)
@@ -60,13 +62,20 @@ def measure(storage: str, count: int) -> Measured:
         first = _first(container)
         streams = [Stream.open(container.port, new_turn_id(), PROMPT) for _ in range(count)]
         client.read(streams, until=_after(SETTLE_SECONDS))
+        before, at = _look(container), time.monotonic()
+        client.read(streams, until=_after(SETTLE_SECONDS))
         if any(stream.ended for stream in streams):
             raise RuntimeError("a turn ended before it was measured")
         if not streams:
             time.sleep(SETTLE_SECONDS)
-        measured = _look(container, count)
+        now, seconds = _look(container), time.monotonic() - at
         client.close([first, *streams])
-        return measured
+        return Measured(
+            count,
+            now.pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+            now.threads,
+            (now.ticks - before.ticks) / os.sysconf("SC_CLK_TCK") / seconds,
+        )
 
 
 def _first(container: Container) -> Stream:
@@ -89,9 +98,16 @@ def _after(seconds: float) -> int:
     return time.monotonic_ns() + int(seconds * 1e9)
 
 
-def _look(container: Container, count: int) -> Measured:
+@dataclass(frozen=True)
+class _Seen:
+    pages: int
+    threads: int
+    ticks: int
+
+
+def _look(container: Container) -> _Seen:
     """What Linux says of the processes of its group."""
-    pages = threads = 0
+    pages = threads = ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(") ")[2].split()
@@ -100,7 +116,8 @@ def _look(container: Container, count: int) -> Measured:
         if int(fields[2]) == container.process.pid:
             pages += int(fields[21])
             threads += int(fields[17])
-    return Measured(count, pages * os.sysconf("SC_PAGE_SIZE") / 2**20, threads)
+            ticks += int(fields[11]) + int(fields[12])
+    return _Seen(pages, threads, ticks)
 
 
 if __name__ == "__main__":
