@@ -67,15 +67,22 @@ def test_pure_modules_have_no_clock_no_chance_and_no_io(name: str) -> None:
 
 
 PROBE = """
-import socket, sys, threading
+import os, socket, sys, threading
 def refuse(*_): raise AssertionError("network on import")
 socket.socket.connect = refuse
 socket.getaddrinfo = refuse
+open_before = len(os.listdir("/proc/self/fd"))
 import main
 loaded = [m for m in sys.modules if m.startswith(("google.cloud.firestore", "grpc"))]
 assert not loaded, loaded
 assert "functions.agents.demo" not in sys.modules
 assert threading.active_count() == 1, threading.enumerate()
+assert len(os.listdir("/proc/self/fd")) == open_before, "a file or a socket is open"
+assert not os.path.exists(f"/proc/self/task/{os.getpid()}/children") or not open(
+    f"/proc/self/task/{os.getpid()}/children").read(), "a process was started"
+assert not sys.modules["firebase_admin"]._apps, "an app of the Admin SDK was made"
+from functions import firestore
+assert firestore._client is None
 """
 
 
