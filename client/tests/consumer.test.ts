@@ -190,7 +190,9 @@ test('a listener or a timeline that throws stops nothing', async (t) => {
 });
 
 test('silence after the headers, and after an event, is dropped after the idle time', async (t) => {
-  const { turn, server, timeline } = await turnOf(t, says('a', 'b'), [stalled(), stalled(1)]);
+  const { turn, server, timeline } = await turnOf(t, says('a', 'b'), [stalled(), stalled(1)], {
+    idleMs: 300,
+  });
   assert.equal((await turn.finished).text, 'ab');
   const drops = timeline.filter(({ kind }) => kind === 'dropped');
   assert.deepEqual(
@@ -211,7 +213,7 @@ test('a trickle of pings, and of single bytes, is no silence', async (t) => {
     }
     answer.end();
   };
-  const { turn, server } = await turnOf(t, says('a'), [trickle]);
+  const { turn, server } = await turnOf(t, says('a'), [trickle], { idleMs: 1_000 });
   assert.equal((await turn.finished).text, 'a');
   assert.equal(server.seen.length, 1);
 });
@@ -254,7 +256,7 @@ test('a slow start that then streams is not called buffered', async (t) => {
   const cold: Behaviour = (answer, rest) =>
     void setTimeout(() => {
       stream(answer);
-      setTimeout(() => answer.end(rest), 200);
+      setTimeout(() => answer.end(rest), 700);
     }, 250);
   const { turn, timeline } = await turnOf(t, says('a'), [cold]);
   assert.equal((await turn.finished).text, 'a');

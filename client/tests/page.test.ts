@@ -62,7 +62,7 @@ async function shown(
   options: Parameters<typeof clientOf>[1] = {},
 ) {
   await server.listen(t);
-  const { client, timeline } = clientOf(server, { idleMs: 60_000, ...options });
+  const { client, timeline } = clientOf(server, options);
   const turn = client.start(PROMPT);
   t.after(() => turn.close());
   const paints: string[] = [];
@@ -233,7 +233,7 @@ test('seven turns at once over HTTP/1.1: the seventh says why it has to wait, th
     });
     return fetch(url, init);
   };
-  const { client } = clientOf(server, { fetch: six, idleMs: 60_000, answerMs: 60_000 });
+  const { client } = clientOf(server, { fetch: six });
   const turns = Array.from({ length: 6 }, () => client.start(PROMPT));
   await until(() => server.open === 6);
   const seventh = client.start(PROMPT);

@@ -157,7 +157,7 @@ test('the stop is asked for until it is answered, and shown when the turn says s
     server.journal = [...server.journal, ['done', { reason: 'cancelled' }]];
     return cancelled;
   };
-  const turn = clientOf(server).client.start(PROMPT);
+  const turn = clientOf(server, { idleMs: 400 }).client.start(PROMPT);
   await until(() => turn.getSnapshot().text === 'a');
   const stopped = turn.stop();
   assert.equal(turn.stop(), stopped);
@@ -235,7 +235,7 @@ test('a stop while the start is on its way is asked for again until there is a t
 
 test('leaving is not stopping: the socket is released, nothing is cancelled, nothing is shown', async (t) => {
   const server = await new TurnServer(says('a', 'b'), [stalled(1)]).listen(t);
-  const { client } = clientOf(server, { idleMs: 60_000 });
+  const { client } = clientOf(server);
   const turn = client.start(PROMPT);
   await until(() => turn.getSnapshot().text === 'a');
   turn.close();

@@ -78,7 +78,7 @@ test('a turn is started, painted and over, in StrictMode, by one request', async
 
 test('a turn that an effect resumes is followed once, though StrictMode runs effects twice', async (t) => {
   const server = await new TurnServer(says('a', 'b'), () => stalled(1)).listen(t);
-  const { client } = clientOf(server, { idleMs: 60_000 });
+  const { client } = clientOf(server);
   const page = await mount(
     <StrictMode>
       <Chat client={client} resume={'x'.repeat(20)} />
