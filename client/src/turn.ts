@@ -19,8 +19,8 @@ import type { SavedTurn, TurnProblem, TurnStatus, TurnView } from './view.js';
 
 type Decision = 'approve' | 'deny';
 
-/** After an approval's time the server records that, if it is asked. */
-const EXPIRY_GRACE_MS = 1_000;
+/** So long after an approval's time the server is asked for that; then each time later, up to 64 s: clocks differ. */
+const EXPIRY_MS = 2_000;
 
 const OVER = problem('over', 'the turn is over');
 
@@ -40,6 +40,8 @@ export function follow(
   let over = false;
   /** Another step runs: the next decision waits until the stream has said what came of it. */
   let busy = false;
+  /** How often the turn was found waiting since its last event. */
+  let looks = 0;
   let stopping: Deferred<void> | null = null;
   let asking: Connection | undefined;
   const decisions = new Map<number, Deferred<void> & { decision: Decision }>();
@@ -132,6 +134,7 @@ export function follow(
     }
     state = fold(state, event);
     begun = true;
+    looks = 0;
     // A handler may have closed the turn.
     if (over) return false;
     status = 'streaming';
@@ -170,7 +173,7 @@ export function follow(
   }
 
   function changed(): void {
-    painter.request();
+    if (!over) painter.request();
   }
 
   /** The turn waits for a person: for a decision made here, or one that is learned of later. */
@@ -180,7 +183,8 @@ export function follow(
       .filter(isPending())
       .map(({ expiresAt }) => Date.parse(expiresAt ?? ''))
       .filter((end) => end);
-    if (ends.length) pursuit.look(Math.min(...ends) + EXPIRY_GRACE_MS);
+    if (ends.length)
+      pursuit.look(Math.max(Math.min(...ends), Date.now()) + EXPIRY_MS * 2 ** Math.min(looks++, 5));
     show('waiting');
   }
 

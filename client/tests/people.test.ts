@@ -138,12 +138,17 @@ test('a refused decision is refused, not the turn', async (t) => {
   turn.close();
 });
 
-test('when an approval expires, the turn is looked at again', async (t) => {
-  const soon = new Date(Date.now() - 700).toISOString();
-  const server = await new TurnServer([ask(1, soon)]).listen(t);
-  const turn = clientOf(server).client.start(PROMPT);
-  await until(() => turn.getSnapshot().status === 'waiting');
+test('when an approval expires, the turn is looked at again, less and less often', async (t) => {
+  const past = new Date(Date.now() - 60_000).toISOString();
+  const server = await new TurnServer([ask(1, past)]).listen(t);
+  const { client, timeline } = clientOf(server);
+  const turn = client.start(PROMPT);
+  // This clock is ahead of the server's, where the approval still counts.
+  await until(() => timeline.filter(({ kind }) => kind === 'settled').length === 2);
+  const [first, second] = timeline.filter(({ kind }) => kind === 'request');
+  assert.ok((second?.at ?? 0) - (first?.at ?? 0) >= 1_990);
   server.journal = [...server.journal, end(1, 'expired'), ['done', { reason: 'stop' }]];
+  turn.reconnect();
   assert.equal((await turn.finished).steps[0]?.status, 'expired');
 });
 
