@@ -104,6 +104,8 @@ def _delete_session(owner: str, session_id: str, until: float) -> bool:
 
 def _delete_turn(key: str, until: float) -> bool:
     """Whether all of it is deleted in time."""
+    if time.monotonic() >= until:
+        return False
     _end(key)
     parts = (_leave_session, _bury, _delete_steps, _empty_chunks, _forget_owner)
     return all(firestore.converge(partial(part, key), until=until) for part in parts)

@@ -367,6 +367,26 @@ def test_a_session_deleted_while_its_turn_ends_does_not_matter(
     assert sessions.load(chat.owner, chat.id) is None
 
 
+def test_a_session_deleted_while_its_turn_is_stopped_does_not_matter(
+    faulty_storage: FirestoreProxy,
+) -> None:
+    """The stop looks again, and ends the turn without it."""
+    chat = Chat()
+    chat.settings = settings(lease_seconds=30)
+    turn_id = chat.start(lambda _turn: wait_long())
+    go = threading.Event()
+    rule = faulty_storage.inject("Commit", Hold(go), when=SESSION, times=1)
+    said: list[str] = []
+    stop = threading.Thread(target=lambda: said.append(cancel.cancel(chat.owner, turn_id)))
+    stop.start()
+    rule.wait()
+    sessions.reference(sessions.session_key(chat.owner, chat.id)).delete()
+    go.set()
+    stop.join(10)
+    assert said == [record.CANCELLED]
+    assert sessions.load(chat.owner, chat.id) is None
+
+
 def test_what_a_session_and_the_limits_cost(faulty_storage: FirestoreProxy) -> None:
     """A start: one read of both documents, written in the commit that creates the turn. The end:
     the session, in the commit of the terminal event. Nothing else.
