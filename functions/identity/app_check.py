@@ -34,6 +34,6 @@ def use_up(token: str, project: str) -> str:
     Raises AppCheckFailed; IdentityUnavailable when Google does not answer in time; NotConfigured
     when Google does not let this deployment use tokens up.
     """
-    from functions.identity import sdk
+    from functions.identity import sdk_app_check
 
-    return sdk.use_up(token, project)
+    return sdk_app_check.use_up(token, project)

@@ -13,10 +13,15 @@ EMULATOR = "FIREBASE_AUTH_EMULATOR_HOST"
 """Where it is set, the Admin SDK takes ID tokens without a signature."""
 
 
-def require_no_unsigned_tokens(environ: Mapping[str, str], *, local: bool) -> None:
-    """Refuse to serve where anybody could sign in as anybody. Raises NotConfigured."""
-    if environ.get(EMULATOR) and not local:
+def require_sound(environ: Mapping[str, str], header: str, *, local: bool) -> None:
+    """Refuse to serve where anybody could sign in as anybody, and to ask Google about an ID token
+    of the Emulator Suite. Raises NotConfigured.
+    """
+    emulated = bool(environ.get(EMULATOR))
+    if emulated and not local:
         raise NotConfigured(f"{EMULATOR} is set outside the Emulator Suite of a demo- project")
+    if local and header and not emulated:
+        raise NotConfigured(f"the Auth emulator does not run: {EMULATOR} is not set")
 
 
 def uid(header: str, settings: Settings, *, required: bool) -> str | None:
@@ -37,9 +42,9 @@ def uid(header: str, settings: Settings, *, required: bool) -> str | None:
     problem = tokens.time_problem(unverified.claims, time.time())
     if problem is not None:
         raise SignInFailed(f"the ID token {problem}")
-    from functions.identity import sdk
+    from functions.identity import sdk_auth
 
-    name = sdk.uid(token.strip(), settings)
+    name = sdk_auth.uid(token.strip(), settings)
     if not tokens.is_unicode(name):
         raise SignInFailed("the ID token names its user by what is no Unicode")
     return name

@@ -61,8 +61,8 @@ def identify(headers: Headers, settings: Settings, *, needs_user: bool = False) 
     local = local_app_check.available(os.environ, settings.project)
     if not settings.project:
         raise NotConfigured("the deployment does not say which project it is")
-    auth.require_no_unsigned_tokens(os.environ, local=local)
     token, bearer = headers.get("X-Firebase-AppCheck", ""), headers.get("Authorization", "")
+    auth.require_sound(os.environ, bearer, local=local)
     required = needs_user or settings.require_auth
     if settings.enforce_app_check:
         use_up = _app(token, settings, local=local)

@@ -131,6 +131,13 @@ def test_no_unsigned_token_passes_outside_the_emulator(
     assert answer(module_serve("resume_turn", **environ), ada) == (503, "not_configured")
 
 
+def test_without_the_auth_emulator_an_id_token_is_not_configured(module_serve: Serve) -> None:
+    """It says so, rather than ask Google about unsigned tokens; others are served."""
+    server = module_serve("resume_turn", FIREBASE_AUTH_EMULATOR_HOST="")
+    assert answer(server, f"Bearer {id_token('ada')}") == (503, "not_configured")
+    assert answer(server, None) == UNKNOWN
+
+
 def test_a_users_turns_belong_to_the_user_from_every_app() -> None:
     """Without a user they belong to the app and whoever knows the turn id; the kinds never meet."""
     assert Caller("web", "ada").owner_of("t1") == Caller("ios", "ada").owner_of("t2") == "uid:ada"
