@@ -25,6 +25,8 @@ or refund only what the customer asks for; amounts are in cents. A person approv
 call is in doubt, say so, and do not repeat it.
 """
 
+BUDGET = Budget(model_steps=20, tool_calls=50, tokens=500_000, seconds=900)
+
 
 @cache
 def agent() -> Agent:
@@ -35,8 +37,8 @@ def agent() -> Agent:
     model = GoogleModel(
         os.environ.get("GEMINI_MODEL") or "gemini-2.5-flash",
         provider=GoogleProvider(api_key=secret(GEMINI_API_KEY)),
-        # In seconds: of silence in the midst of a response, before its first word, and in all.
-        settings=GoogleModelSettings(timeout=60, first_event_timeout=120, request_timeout=600),
+        # Seconds of silence: between two pieces of a response, and before its first one.
+        settings=GoogleModelSettings(timeout=60, first_event_timeout=120),
     )
     asked = PydanticAgent(
         model,
@@ -44,4 +46,4 @@ def agent() -> Agent:
         instructions=INSTRUCTIONS,
         toolsets=[Steps(slow_query, open_ticket, charge, refund)],
     )
-    return durable(asked, version="gemini-1", budget=Budget(model_steps=20, tokens=500_000))
+    return durable(asked, version="gemini-1", budget=BUDGET)

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai.exceptions import OutputTokenLimitExceeded, UnexpectedModelBehavior
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    OutputTokenLimitExceeded,
+    UnexpectedModelBehavior,
+)
 from pydantic_ai.models import infer_model
 from pydantic_ai.usage import UsageLimits
 from pydantic_core import to_json
@@ -66,8 +70,8 @@ async def _run(
         )
     except OutputTokenLimitExceeded:
         return  # what was said stands, and `done` says that it is not all
-    except UnexpectedModelBehavior as error:
-        raise failures.sort(error) from None
+    except (ModelAPIError, UnexpectedModelBehavior) as error:
+        raise failures.ending(error) from None
     if not isinstance(result.output, str):
         turn.token(to_json(result.output).decode())
     turn.remember(messages.dump(result.new_messages(), turn.started_at))

@@ -47,6 +47,16 @@ def _passing(error: Exception, retry_after_seconds: float | None) -> ModelUnavai
     return passing
 
 
+def ending(error: Exception) -> Exception:
+    """The error to end a turn with, for one that Pydantic AI raises outside of any step: when its
+    retries are used up, or the deadline of a request and all its attempts has passed.
+    """
+    sorted_ = sort(error)
+    if isinstance(sorted_, ModelUnavailable):
+        return ModelFailed("model_unavailable", "the model gave no answer in its time")
+    return sorted_
+
+
 def require_whole(response: Any) -> None:
     """Raise for a response (as JSON) that ended before it was whole: ModelFailed when a filter cut
     it off, ModelUnavailable when its stream just ended.

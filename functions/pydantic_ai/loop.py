@@ -9,12 +9,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from anyio.to_thread import current_default_thread_limiter
 
 T = TypeVar("T")
 
 CHECK_SECONDS = 0.5
 """How soon an owner notices, in the midst of a silent model call, that its lease is lost."""
+
+MOST_THREADS = 1024
+"""For what waits beside the loop: a turn that waits for its tools has one, a sync tool another.
+Bounded by the turns of the container long before; Python's own default is a handful."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -32,7 +39,7 @@ def run(main: Coroutine[Any, Any, T], check: Callable[[], None]) -> T:
                 return future.result(CHECK_SECONDS)
             except TimeoutError:
                 if future.done():
-                    raise
+                    return future.result()
                 check()
     finally:
         future.cancel()
@@ -51,8 +58,15 @@ def running() -> asyncio.AbstractEventLoop:
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     """Run for ever: an agent that raises SystemExit ends its own task, not the others'."""
     asyncio.set_event_loop(loop)
+    loop.set_default_executor(ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="agents"))
+    loop.run_until_complete(_let_sync_tools_run())
     while True:
         try:
             loop.run_forever()
         except (SystemExit, KeyboardInterrupt):
             continue
+
+
+async def _let_sync_tools_run() -> None:
+    """A tool that waits for a thread would be running, as far as its time limit goes."""
+    current_default_thread_limiter().total_tokens = MOST_THREADS

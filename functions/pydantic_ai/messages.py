@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -23,7 +25,7 @@ _MAY_CHANGE = frozenset({"system-prompt", "instructions"})
 def load(history: Sequence[Any]) -> list[ModelMessage]:
     """The messages of earlier turns, also of those that another agent of this package answered.
 
-    Raises ValueError for what is neither.
+    What is neither is left out: a session outlives the agents that serve it.
     """
     loaded: list[ModelMessage] = []
     for item in history:
@@ -33,7 +35,8 @@ def load(history: Sequence[Any]) -> list[ModelMessage]:
             case {"role": "assistant", "content": str(text)}:
                 loaded.append(ModelResponse([TextPart(text)], timestamp=_LONG_AGO))
             case _:
-                loaded += ModelMessagesTypeAdapter.validate_python([item])
+                with suppress(ValidationError):
+                    loaded += ModelMessagesTypeAdapter.validate_python([item])
     return loaded
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ThinkingPart
 from pydantic_ai.models.function import DeltaThinkingPart, FunctionModel
+from pydantic_ai.settings import ModelSettings
 
 from functions.pydantic_ai import Steps, current_call, durable, messages, once
 from functions.turns import cancel, decide, steps
@@ -284,6 +286,36 @@ def test_the_turns_of_a_session_see_what_was_said(storage: None) -> None:
         [("text", "One.")],
         [("user-prompt", "Again?")],
     ]
+
+
+def test_a_deadline_for_all_attempts_ends_the_turn_by_a_code(taken: Taken) -> None:
+    """Pydantic AI's `request_timeout` is one clock for a step, its pauses included."""
+    agent = Script(["Well, ", 30.0]).agent(model_settings=ModelSettings(request_timeout=0.3))
+    own(taken, durable(agent))
+    assert frames(taken)[-1].data["code"] == "model_unavailable"
+
+
+def test_what_no_agent_here_can_read_is_left_out_of_the_history() -> None:
+    """A session outlives the agents that serve it; one that left other messages does not end it."""
+    mine = {"role": "user", "content": "kept"}
+    assert len(messages.load([{"mine": 1}, "two", mine, {"kind": "request", "parts": 3}])) == 1
+
+
+def test_many_turns_wait_for_their_tools_at_once(create: Create) -> None:
+    """Each on a thread of its own: none waits for another one's slow tool."""
+    together = threading.Barrier(12)
+    agent = Script([Calls("meet", {})], ["Met."]).agent()
+
+    @agent.tool_plain
+    def meet() -> str:
+        together.wait(30)
+        return "met"
+
+    served = durable(agent)
+    turns = [create(lease_seconds=30) for _ in range(12)]
+    for turn in turns:
+        own(turn, served)
+    assert [ends(frames(turn)) for turn in turns] == [[("meet", "ok", "met")]] * 12
 
 
 def test_what_is_remembered_is_the_same_after_a_takeover(storage: None) -> None:
