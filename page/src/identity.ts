@@ -25,7 +25,7 @@ export async function signIn(site: Site): Promise<Identity> {
   const auth = initializeAuth(app, { persistence: indexedDBLocalPersistence });
   if (site.local) connectAuthEmulator(auth, site.local.auth, { disableWarnings: true });
   const appCheck = site.local ? localAppCheck(site.project) : await realAppCheck(site, app);
-  const uid = await guest(auth);
+  const uid = await guest(site, auth);
   return {
     tokens: firebaseTokens(appCheck, auth),
     uid,
@@ -36,17 +36,20 @@ export async function signIn(site: Site): Promise<Identity> {
   };
 }
 
-/** The Auth emulator forgets its users when it ends: a guest it does not know starts anew. */
-async function guest(auth: Auth): Promise<string> {
+async function guest(site: Site, auth: Auth): Promise<string> {
   await auth.authStateReady();
+  if (site.local) await forgetUnknownGuest(auth);
+  return (auth.currentUser ?? (await signInAnonymously(auth)).user).uid;
+}
+
+/** The Auth emulator forgets its users when it ends, and the browser does not. */
+async function forgetUnknownGuest(auth: Auth): Promise<void> {
   try {
     await auth.currentUser?.getIdToken(true);
   } catch (error) {
-    const code = (error as { code?: string }).code ?? '';
-    if (code === 'auth/network-request-failed') throw error;
+    if ((error as { code?: string }).code === 'auth/network-request-failed') throw error;
     await signOut(auth);
   }
-  return (auth.currentUser ?? (await signInAnonymously(auth)).user).uid;
 }
 
 /** reCAPTCHA Enterprise; every call gets a token that is good for it alone. */

@@ -53,7 +53,10 @@ export class Timeline {
         return row(event.type, `${event.id} · ${eventWords(event)}`);
       }
       case 'dropped':
-        return row('drop', `${entry.why}: ${entry.message}`);
+        return row(
+          'drop',
+          entry.message === entry.why ? entry.why : `${entry.why}: ${entry.message}`,
+        );
       case 'refused':
         return row('error', `${entry.status} ${entry.code}`);
       case 'retry':

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import urllib.request
 from typing import Any
 
 import pytest
 
 from dev import node
-from tests.support.page import ChatPage
+from tests.support.page import ChatPage, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.emulator, pytest.mark.timeout(240)]
 
@@ -53,6 +54,13 @@ def test_a_phone_needs_no_sideways_scroll(chat: ChatPage) -> None:
                 .map(each => each.outerHTML.slice(0, 80))"""
         )
         assert wide == [], view
+
+
+def test_no_foreign_page_may_frame_it(stack: Stack) -> None:
+    """Its buttons approve refunds: nobody may lay something else over them."""
+    with urllib.request.urlopen(stack.suite.hosting, timeout=30) as response:
+        assert response.headers["Content-Security-Policy"] == "frame-ancestors 'self'"
+        assert response.headers["Cache-Control"] == "no-cache"
 
 
 def test_the_keyboard_alone(chat: ChatPage) -> None:
