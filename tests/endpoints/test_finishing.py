@@ -22,6 +22,8 @@ from functions.turns.runner import MAX_ATTEMPTS
 from tests.conftest import Serve
 from tests.support.client import decide, error_of, folded, new_turn_id, resume, start
 from tests.support.emulator import free_port
+from tests.support.google import PROJECT as GOOGLES
+from tests.support.google import Google
 from tests.support.queue import TaskQueue
 from tests.support.server import FunctionServer
 from tests.support.sse import RawStream
@@ -251,6 +253,30 @@ def warned_once(server: FunctionServer) -> str:
     (line,) = warned
     assert "finish without a client" in line["message"]
     return str(line["cause"])
+
+
+def test_as_deployed_a_task_is_signed_by_the_service_account(serve: Serve, tmp_path: Path) -> None:
+    """Cloud Run lets nobody in but who has its role: Cloud Tasks, as the account that scheduled."""
+    with Google() as google:
+        environ = {**google.environ(tmp_path / "account"), "REQUIRE_AUTH": "true"}
+        given = {
+            "X-Firebase-AppCheck": google.app_check_token(),
+            "Authorization": f"Bearer {google.id_token()}",
+            "X-Stream-Turn-Id": new_turn_id(),
+            "Content-Type": "application/json",
+        }
+        body = json.dumps({"prompt": "[]"}).encode()
+        with RawStream(serve("start_turn", **environ).url, "POST", given, body) as stream:
+            stream.read_to_end()
+            assert stream.status == 200
+        until = time.monotonic() + 30
+        while not google.tasks:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        (task,) = google.tasks
+    asked = task["httpRequest"]
+    assert asked["url"] == f"https://us-central1-{GOOGLES}.cloudfunctions.net/{FUNCTION}"
+    assert asked["oidcToken"] == {"serviceAccountEmail": "functions@example.com"}
 
 
 @pytest.mark.parametrize(

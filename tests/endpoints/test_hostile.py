@@ -9,13 +9,17 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import main
+from dev import token
 from functions import firestore, settings
-from tests.support.hostile import Answer, Hostile, generate, send
+from tests.support.google import KID, Google, signed
+from tests.support.hostile import Answer, Hostile, Sign, generate, send
 from tests.support.hostile_parts import ALLOWED, SECRET
 from tests.support.server import FunctionServer
 
@@ -23,16 +27,13 @@ pytestmark = [pytest.mark.emulator, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 SEED = 20_261_130
-COUNT = 2400
+COUNT = {"emulator suite": 2000, "deployed": 1000}
 HANG_SECONDS = 20.0
 AT_ONCE = 8
 
 DEPLOYED = sorted(
     name for name, value in vars(main).items() if hasattr(value, "__firebase_endpoint__")
 )
-PROJECT = f"demo-hostile-{uuid.uuid4().hex[:12]}"
-"""Of this run alone: its turns are counted."""
-
 LEAKS = re.compile(
     rb"Traceback|Exception|Error:|\.py\b|werkzeug|gunicorn|<html|<!doctype", re.IGNORECASE
 )
@@ -49,30 +50,73 @@ def codes() -> dict[str, set[int]]:
     return known
 
 
-@pytest.fixture(scope="module")
-def servers(firestore_emulator: str) -> Iterator[dict[str, FunctionServer]]:
-    """A process of each function that `main` deploys."""
+@dataclass(frozen=True)
+class Place:
+    """Where the functions run."""
+
+    project: str
+    servers: dict[str, FunctionServer]
+    sign: Sign
+    count: int
+    """How many requests it gets."""
+
+
+@pytest.fixture(scope="module", params=list(COUNT))
+def place(
+    request: pytest.FixtureRequest,
+    firestore_emulator: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Place]:
+    """A process of each function that `main` deploys: with the stand-ins of the Emulator Suite, and
+    as on Cloud Run, with real keys and Google on loopback.
+    """
+    # A project of this run alone: its turns are counted.
+    project = f"demo-hostile-{uuid.uuid4().hex[:12]}"
+    sign: Sign = token.encode
     # The lease as deployed: a second of it is too short for a commit on a machine so busy.
     environ = {"SOURCE": str(ROOT / "main.py"), "ALLOWED_ORIGINS": ALLOWED, "LEASE_SECONDS": "9"}
     with ExitStack() as stack:
-        yield {
-            name: stack.enter_context(FunctionServer(name, firestore_emulator, PROJECT, environ))
-            for name in DEPLOYED
-        }
+        if request.param == "deployed":
+            google = stack.enter_context(Google())
+            project = project.removeprefix("demo-")
+            environ |= {**google.environ(tmp_path_factory.mktemp("google")), "REQUIRE_AUTH": "true"}
+            environ |= {"SOURCE": str(ROOT / "tests" / "support" / "deployed.py")}
+            environ |= {"GCLOUD_PROJECT": project}
+            sign = signed_by_google
+        yield Place(
+            project,
+            {
+                name: stack.enter_context(
+                    FunctionServer(name, firestore_emulator, project, environ)
+                )
+                for name in DEPLOYED
+            },
+            sign,
+            COUNT[request.param],
+        )
+
+
+def signed_by_google(claims: dict[str, Any]) -> str:
+    """A token as Google makes it."""
+    return signed(claims, KID, None)
 
 
 @pytest.fixture(scope="module")
-def answered(servers: dict[str, FunctionServer]) -> list[tuple[Hostile, Answer]]:
+def answered(place: Place) -> list[tuple[Hostile, Answer]]:
     """Every request with its answer, for the tests to look at."""
 
     def ask(request: Hostile) -> tuple[Hostile, Answer]:
         try:
-            return request, send(servers[request.function].port, request, seconds=HANG_SECONDS)
+            return request, send(
+                place.servers[request.function].port, request, seconds=HANG_SECONDS
+            )
         except TimeoutError:
             raise AssertionError(f"no answer within {HANG_SECONDS} s: {request}") from None
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(ask, generate(SEED, COUNT, methods(), PROJECT)))
+        return list(
+            pool.map(ask, generate(SEED, place.count, methods(), place.project, place.sign))
+        )
 
 
 def methods() -> dict[str, tuple[str, ...]]:
@@ -87,10 +131,10 @@ def ours(answered: list[tuple[Hostile, Answer]]) -> list[tuple[Hostile, Answer]]
 
 
 def test_every_request_is_answered_and_no_answer_is_a_failure(
-    answered: list[tuple[Hostile, Answer]],
+    answered: list[tuple[Hostile, Answer]], place: Place
 ) -> None:
     """No 5xx but a 503 that says when to come back; no hang; no connection closed instead."""
-    assert len(answered) >= 2000
+    assert len(answered) == place.count
     for request, answer in ours(answered):
         assert answer.status, request
         if answer.status >= 500:
@@ -158,6 +202,7 @@ def test_what_is_no_http_is_refused_by_the_http_server(
 
 def test_no_refused_request_made_a_turn(
     answered: list[tuple[Hostile, Answer]],
+    place: Place,
     firestore_emulator: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -171,7 +216,7 @@ def test_no_refused_request_made_a_turn(
         for turn_id in request.turn_ids
     }
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", firestore_emulator)
-    monkeypatch.setenv("GCLOUD_PROJECT", PROJECT)
+    monkeypatch.setenv("GCLOUD_PROJECT", place.project)
     monkeypatch.setattr(firestore, "_client", None)
     settings.settings.cache_clear()
     try:
@@ -184,21 +229,17 @@ def test_no_refused_request_made_a_turn(
     assert found, "the run was meant to start some"
 
 
-def test_no_secret_is_in_a_log(
-    answered: list[tuple[Hostile, Answer]], servers: dict[str, FunctionServer]
-) -> None:
+def test_no_secret_is_in_a_log(answered: list[tuple[Hostile, Answer]], place: Place) -> None:
     """Not from a token, a prompt, a path or a header; and every line is a structured one."""
     assert answered
-    for name, server in servers.items():
+    for name, server in place.servers.items():
         assert SECRET not in server.output(), name
         assert server.log_lines(), name
 
 
-def test_the_functions_serve_on(
-    answered: list[tuple[Hostile, Answer]], servers: dict[str, FunctionServer]
-) -> None:
+def test_the_functions_serve_on(answered: list[tuple[Hostile, Answer]], place: Place) -> None:
     """Every slot was given back: a proper request to each is answered as ever."""
     assert answered
-    for request in generate(1, 40 * len(DEPLOYED), methods(), PROJECT):
-        answer = send(servers[request.function].port, request, seconds=HANG_SECONDS)
+    for request in generate(1, 40 * len(DEPLOYED), methods(), place.project, place.sign):
+        answer = send(place.servers[request.function].port, request, seconds=HANG_SECONDS)
         assert answer.status != 503, (request, answer)

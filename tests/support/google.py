@@ -37,6 +37,7 @@ _PLACES = {
     "POST /token": "credentials",
     "POST /use": "use",
     "POST /users": "users",
+    "POST /tasks": "tasks",
 }
 _BROKEN: dict[str, tuple[int, bytes]] = {
     "html": (200, b"<html>sign in to this wifi</html>"),
@@ -94,11 +95,13 @@ class User:
 
 
 class Google:
-    """A context manager. `asked` counts requests by place: keys, certs, credentials, use, users."""
+    """A context manager. `asked` counts requests by place: those of `_PLACES`."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.users: dict[str, User] = {}
+        self.tasks: list[dict[str, Any]] = []
+        """What was put on a queue of Cloud Tasks."""
         self._used: set[str] = set()
         self._broken: dict[str, str] = {}
         self._over = threading.Event()
@@ -249,6 +252,10 @@ class Google:
                 used = asked["app_check_token"] in self._used
                 self._used.add(asked["app_check_token"])
             return {"alreadyConsumed": True} if used else {}
+        if place == "tasks":
+            with self._lock:
+                self.tasks.append(asked["task"])
+            return {"name": "projects/p/locations/l/queues/finishturn/tasks/1"}
         user = self.users.get(asked["localId"][0])
         if user is None:
             return {"kind": "identitytoolkit#GetAccountInfoResponse"}

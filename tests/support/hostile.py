@@ -71,11 +71,19 @@ class Answer:
     body: bytes
 
 
+Sign = Callable[[dict[str, Any]], str]
+"""Makes a token of claims, as whoever is asked takes it."""
+
+
 def generate(
-    seed: int, count: int, functions: dict[str, tuple[str, ...]], project: str
+    seed: int,
+    count: int,
+    functions: dict[str, tuple[str, ...]],
+    project: str,
+    sign: Sign = token.encode,
 ) -> Iterator[Hostile]:
     """`count` requests to `functions`, each with the methods that it takes."""
-    make = _Maker(random.Random(seed), project)
+    make = _Maker(random.Random(seed), project, sign)
     names = sorted(functions)
     for number in range(count):
         name = names[number % len(names)]
@@ -114,9 +122,10 @@ def send(port: int, request: Hostile, *, seconds: float) -> Answer:
 class _Maker:
     """Chooses. Every choice comes from one seeded generator."""
 
-    def __init__(self, choose: random.Random, project: str) -> None:
+    def __init__(self, choose: random.Random, project: str, sign: Sign) -> None:
         self._choose = choose
         self._project = project
+        self._sign = sign
         self._used_token = self._app_check()
         self._turns = [self._uuid() for _ in range(5)]
 
@@ -213,8 +222,8 @@ class _Maker:
                 {"alg": "RS256", "kid": SECRET, "typ": "JWT"}, self._claims(), "c2ln"
             ),
             lambda: self._jwt({"alg": "HS256", "kid": "1"}, self._claims(), "c2ln"),
-            lambda: self._jwt({"alg": "none"}, self._oddly(self._claims()), ""),
-            lambda: self._jwt({"alg": "none"}, self._oddly(self._claims()), ""),
+            lambda: self._sign(self._oddly(self._claims())),
+            lambda: self._sign(self._oddly(self._claims())),
             lambda: self._jwt(self._choose.choice(ODD), self._claims(), ""),
             lambda: self._jwt({"alg": "none"}, self._choose.choice(ODD), ""),
             lambda: "..".join([SECRET] * 3),
@@ -237,8 +246,8 @@ class _Maker:
             lambda: (
                 "Bearer " + self._jwt({"alg": "RS256", "kid": SECRET}, self._id_claims(), "c2ln")
             ),
-            lambda: "Bearer " + self._jwt({"alg": "none"}, self._oddly(self._id_claims()), ""),
-            lambda: "Bearer " + self._jwt({"alg": "none"}, self._oddly(self._id_claims()), ""),
+            lambda: "Bearer " + self._sign(self._oddly(self._id_claims())),
+            lambda: "Bearer " + self._sign(self._oddly(self._id_claims())),
             lambda: "Bearer " + self._jwt(self._choose.choice(ODD), self._id_claims(), ""),
             lambda: "Bearer " + self._jwt({"alg": "none"}, self._choose.choice(ODD), ""),
             lambda: b"Bearer \xff\xfe",
@@ -307,14 +316,14 @@ class _Maker:
         return {**claims, "jti": f"{SECRET}-{self._uuid()}"}
 
     def _app_check(self, *, project: str | None = None, ttl: int = 300) -> str:
-        return token.encode(self._claims(project=project, ttl=ttl))
+        return self._sign(self._claims(project=project, ttl=ttl))
 
     def _id_claims(self, *, project: str | None = None, ttl: int = 3600) -> dict[str, Any]:
         uid = f"{SECRET}-{self._choose.randrange(50)}"
         return token.id_claims(project or self._project, uid, ttl, time.time())
 
     def _id_token(self, *, project: str | None = None, ttl: int = 3600) -> str:
-        return token.encode(self._id_claims(project=project, ttl=ttl))
+        return self._sign(self._id_claims(project=project, ttl=ttl))
 
     def _oddly(self, claims: dict[str, Any]) -> dict[str, Any]:
         name = self._choose.choice(sorted(claims))
