@@ -6,6 +6,7 @@ import {
   clientOf,
   cutAfter,
   dead,
+  refuse,
   says,
   stalled,
   stream,
@@ -149,6 +150,22 @@ test('`online` connects at once: out of a back-off, and in place of an old conne
     server.seen.map(({ cursor }) => cursor),
     [0, 1, 2],
   );
+});
+
+test('what `Retry-After` asks holds against `online`, not against a person or a reload', async (t) => {
+  const busy = refuse(503, 'at_capacity', { 'Retry-After': '60' });
+  const server = new TurnServer(says('a'), [busy, busy]);
+  const { turn, timeline } = await shown(t, server);
+  const retries = () => timeline.filter(({ kind }) => kind === 'retry').length;
+  await until(() => retries() === 1);
+  page.tell('online');
+  page.tell('focus');
+  assert.equal(server.seen.length, 1);
+  turn.reconnect();
+  await until(() => retries() === 2);
+  page.tell('pagehide');
+  page.tell('pageshow');
+  assert.equal((await turn.finished).text, 'a');
 });
 
 test('offline costs no attempts: it is said, and tried again when the network is back', async (t) => {
