@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +61,42 @@ def test_an_agent_that_fails_later_ends_with_an_error_event(
         assert SECRET not in stream.body.decode()
     with resume(serve("resume_turn"), turn_id, 3) as again:
         assert ended(again) == (kind, data)
+
+
+def test_pings_flow_while_a_model_is_to_be_asked_again(serve: Serve, tmp_path: Path) -> None:
+    """What an attempt said is withdrawn at once; then the wire is silent, but alive (X2)."""
+    path = str(tmp_path / "asked")
+    inner = [["say", "half of it"], ["unavailable", path, 2, 1.5], ["say", ", all of it"]]
+    starter = serve("start_turn", HEARTBEAT_SECONDS="0.2")
+    with start(starter, new_turn_id(), [["say", "Well: "], ["model", "m", inner, 1]]) as stream:
+        assert ended(stream)[0] == "done"
+        assert folded(stream).text == "Well: half of it, all of it[m: 1]"
+        kinds = [getattr(one, "event", "ping") for one in stream.frames()]
+    rewinds = [at for at, kind in enumerate(kinds) if kind == "rewind"]
+    assert len(rewinds) == 2
+    for rewind in rewinds:
+        assert kinds[rewind + 1] == "ping"
+    assert Path(path).read_text() == "asked\n" * 3
+    assert SECRET not in starter.output()
+    assert "sk-secret" not in starter.output()
+
+
+def test_a_container_that_dies_at_a_further_attempt_loses_nothing(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """The next owner asks anew; every client ends with its text."""
+    path, died = str(tmp_path / "asked"), str(tmp_path / "died")
+    inner = [["say", "half"], ["unavailable", path, 1, 0.1], ["die once", died], ["say", " whole"]]
+    turn_id = new_turn_id()
+    starter = serve("start_turn", LEASE_SECONDS="1")
+    with start(starter, turn_id, [["say", "Well: "], ["model", "m", inner, 1]]) as stream:
+        stream.read_to_end(timeout=20)
+        seen = folded(stream)
+    assert seen.rewinds >= 1
+    with resume(serve("resume_turn", LEASE_SECONDS="1"), turn_id, seen.cursor) as again:
+        again.read_to_end(timeout=20)
+        assert folded(again, into=seen).text == "Well: half whole[m: 1]"
+    assert Path(path).read_text() == "asked\n" * 3
 
 
 def test_a_failed_model_step_is_an_outcome_the_agent_can_handle(starter: FunctionServer) -> None:

@@ -24,7 +24,7 @@ from functions import firestore
 from functions.endpoints import cancel, delete, finish, front, resume, start, step
 from functions.endpoints import sessions as own_sessions
 from functions.endpoints.service import Service
-from functions.turns.program import Agent, StepFailed, Turn
+from functions.turns.program import Agent, ModelUnavailable, StepFailed, Turn
 from functions.turns.tools import Call, Happened, Policy, ToolError, tool
 
 
@@ -106,6 +106,22 @@ def model(turn: Turn, _say: Say, label: str, inner: list[list[Any]], result: Any
 def model_of_this_process(turn: Turn, _say: Say, label: str, inner: list[list[Any]]) -> None:
     """A model step of another name in each process: a re-run that is not the same program."""
     turn.model(f"{label}-{os.getpid()}", None, lambda emit: _then(turn, emit, inner, None))
+
+
+def unavailable(_turn: Turn, _say: Say, path: str, times: int, seconds: float) -> None:
+    """So many times a model that wants to be asked again after `seconds`, counted by the lines."""
+    with Path(path).open("a+") as file:
+        file.write("asked\n")
+        file.seek(0)
+        if len(file.readlines()) <= times:
+            raise ModelUnavailable("sk-secret", retry_after_seconds=seconds)
+
+
+def die_once(_turn: Turn, _say: Say, path: str) -> None:
+    """Kill the container, unless that was done."""
+    if not Path(path).exists():
+        Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _then(turn: Turn, emit: Say, inner: list[list[Any]], result: Any) -> Any:
@@ -269,10 +285,12 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "raise hard": fail_hard,
     "straggle": straggle,
     "die": lambda _turn, _say: os.kill(os.getpid(), signal.SIGKILL),
+    "die once": die_once,
     "effect": effect,
     "swallow": swallow,
     "model": model,
     "tools": call_tools,
+    "unavailable": unavailable,
     "model of this process": model_of_this_process,
     "odd result": lambda turn, _say, kind: turn.model("odd", None, lambda _emit: ODD_RESULTS[kind]),
 }
