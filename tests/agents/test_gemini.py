@@ -8,8 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
+from pydantic_ai.providers.google import GoogleProvider
 
 from functions.agents import gemini
+from functions.pydantic_ai import durable
 from functions.turns.program import Agent
 from functions.turns.runner import Owners
 from functions.turns.takeover import Taken
@@ -112,8 +116,9 @@ def test_a_refund_waits_for_a_person(model: Gemini, taken: Taken) -> None:
         LIMITED,
         refuses(503, "UNAVAILABLE", "The model is overloaded.", SOON),
         refuses(500, "INTERNAL", "oops", SOON),
+        refuses(503, "UNAVAILABLE", "busy", Retry_After="0"),
     ],
-    ids=["429", "503", "500"],
+    ids=["429", "503", "500", "header"],
 )
 def test_limits_and_overload_pass(model: Gemini, taken: Taken, broken: Reply) -> None:
     """The model is asked again after the time it names, and nothing shows."""
@@ -146,10 +151,35 @@ def test_a_clean_end_in_the_midst_of_a_response_is_a_cut_too(model: Gemini, take
     assert len(model.asked) == 2
 
 
+_KEPT: list[object] = []
+"""Agents of a test alone: their connections are dropped with this process."""
+
+
+def test_a_silence_in_the_midst_of_a_response_is_a_time_out(model: Gemini, taken: Taken) -> None:
+    """Withdrawn, and asked again, as a stream that breaks off is."""
+    model.say(says("Half of ", "it", seconds=3), says("All of it."))
+    asked = PydanticAgent(
+        GoogleModel(
+            "gemini-2.5-flash",
+            provider=GoogleProvider(api_key="a-key", base_url=model.url),
+            settings=GoogleModelSettings(timeout=1),
+        ),
+        name="impatient",
+    )
+    _KEPT.append(asked)
+    frames = run(taken, durable(asked))
+    assert fold(frames).text == "All of it."
+    assert len(model.asked) == 2
+
+
 BAD_KEY = {
     "@type": "type.googleapis.com/google.rpc.ErrorInfo",
     "reason": "API_KEY_INVALID",
     "domain": "googleapis.com",
+}
+DAILY = {
+    "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+    "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}],
 }
 TOO_LONG = "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576)."
 
@@ -162,12 +192,26 @@ TOO_LONG = "The input token count (2000000) exceeds the maximum number of tokens
         (refuses(404, "NOT_FOUND", "models/x is not found"), "model_auth"),
         (refuses(400, "INVALID_ARGUMENT", TOO_LONG), "context_overflow"),
         (refuses(400, "INVALID_ARGUMENT", "no such field"), "model_refused"),
+        (refuses(429, "RESOURCE_EXHAUSTED", "tomorrow", DAILY), "model_unavailable"),
+        (refuses(429, "RESOURCE_EXHAUSTED", "wait", Retry_After="3600"), "model_unavailable"),
         (says(finish="SAFETY"), "model_refused"),
         (Reply([{"promptFeedback": {"blockReason": "SAFETY"}}]), "model_refused"),
         (says(finish="MALFORMED_FUNCTION_CALL"), "bad_model_response"),
         (says(call("no_such_tool")), "bad_model_response"),
     ],
-    ids=["key", "forbidden", "model", "overflow", "400", "safety", "prompt", "malformed", "tool"],
+    ids=[
+        "key",
+        "forbidden",
+        "model",
+        "overflow",
+        "400",
+        "daily",
+        "later",
+        "safety",
+        "prompt",
+        "malformed",
+        "tool",
+    ],
 )
 def test_what_does_not_pass_ends_the_turn_by_a_code(
     model: Gemini, taken: Taken, reply: Reply, code: str
