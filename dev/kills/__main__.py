@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -14,7 +15,9 @@ from dev import command, containers
 from dev.kills import kill, report
 from dev.kills.subject import SUBJECTS, Subject
 from dev.project import LOCAL_PROJECT, ROOT
+from dev.survive.client import RefusedError
 
+_COLD_TRIES = 5
 _REPORTS = ROOT / "docs" / "reports"
 
 
@@ -69,7 +72,7 @@ def _run(subject: Subject, count: int, seed: int, at_once: int) -> list[kill.End
             resumer=resumer,
             folder=Path(folder),
         )
-        site.uninterrupted()  # warms the container up
+        _warm_up(site)
         seconds = site.uninterrupted()
         ended: list[kill.Ended] = []
         while missing := count - sum(len(one.found) for one in ended):
@@ -77,6 +80,14 @@ def _run(subject: Subject, count: int, seed: int, at_once: int) -> list[kill.End
             turns = kill.plan(missing, seed, seconds, first=len(ended))
             ended += _play(site, turns, at_once)
         return ended
+
+
+def _warm_up(site: kill.Site) -> None:
+    """Run a turn for nothing: the first call of a cold emulator may take longer than a lease."""
+    for _ in range(_COLD_TRIES):
+        with contextlib.suppress(RefusedError):
+            site.uninterrupted()
+            return
 
 
 def _play(site: kill.Site, turns: Sequence[kill.Turn], at_once: int) -> list[kill.Ended]:
