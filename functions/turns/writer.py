@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING
 from functions import logs
 from functions.errors import InvariantBroken, LeaseLost, TurnFailed
 from functions.turns import journal
+from functions.turns.draft import Draft, Said
 from functions.turns.durations import Durations
 from functions.turns.feed import Feed, Read, State
-from functions.turns.history import Told
 from functions.turns.journal import AppendRefused, Boundary, Chunk
 from functions.turns.lease import Lease
-from functions.turns.numbering import highest_showable
 from functions.turns.record import Record
 from functions.wire import sse, text
 from functions.wire.events import Error, Event, Rewind, Token
@@ -33,24 +32,8 @@ from functions.wire.events import Error, Event, Rewind, Token
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch
 
-FLUSH_BYTES = 32 * 1024
-"""A chunk this large is committed at once."""
-PENDING_BYTES = 256 * 1024
-"""With so much uncommitted the agent waits."""
 TOKEN_CHARS = 4096
 """Longer text becomes several tokens, so no event is ever split."""
-CHUNK_BYTES = 900_000
-"""The most frames in one chunk; Firestore takes 1 MiB a document."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    id: int
-    frame: bytes
-    length: int
-    """UTF-16 length of the turn's text after this event."""
-    shown: bool
-    """Whether it is in the feed already, or has to wait for its commit (W1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +69,11 @@ class Writer:
         self._urgent = threading.Event()
         self._joiner = text.SurrogateJoiner()
         self._index = 0 if begins is None else begins.index + 1
-        self._confirmed = 0 if begins is None else begins.last
-        self._next_id = self._confirmed + 1
-        self._length = 0 if begins is None else begins.length
-        self._committed_length = self._length
         self._boundary = Boundary() if begins is None else begins.boundary
-        self._pending: list[_Pending] = []
-        self._pending_bytes = 0
-        self._feed = Feed(self._confirmed, [] if begins is None else [begins.frames])
+        # A session remembers what its turns told.
+        keeps_text = turn.request.session_id is not None
+        self._draft = Draft(begins, window=turn.window, keeps_text=keeps_text)
+        self._feed = Feed(self._draft.confirmed, [] if begins is None else [begins.frames])
         self._barrier = False
         self._closed = False
         self._ended = False
@@ -103,8 +83,6 @@ class Writer:
         self._leaving = False
         """Whether no tool may be called any more: the lease is about to be released."""
         self._released = False
-        self._begins_length = self._length
-        self._told = None if turn.request.session_id is None else Told()
         self._failure: TurnFailed | None = None
         self._refused = False
         self.flushes = Durations()
@@ -162,13 +140,13 @@ class Writer:
     def full(self) -> bool:
         """Whether a token would have to wait (W4)."""
         with self._changed:
-            return self._barrier or not self._room()
+            return self._barrier or not self._draft.has_room
 
     def mark(self) -> Mark:
         """The place where the next token will stand. Raises as `token` does."""
         self._flush_held()
         with self._changed:
-            return Mark(self._next_id - 1, self._length)
+            return Mark(self._draft.next_id - 1, self._draft.length)
 
     def withdraw(self, mark: Mark) -> None:
         """Take back the text after `mark`, if there is any: commits a `rewind`, which clients see
@@ -177,7 +155,7 @@ class Writer:
         Raises as `token` does.
         """
         self._flush_held()
-        if self._length != mark.length:
+        if self._draft.length != mark.length:
             self._commit([Rewind(mark.to, mark.length)], _nothing)
 
     def commit(
@@ -200,7 +178,7 @@ class Writer:
     def told(self) -> str:
         """The text of this epoch, or the start of it; empty for a turn without a session."""
         with self._changed:
-            return "" if self._told is None else self._told.text
+            return self._draft.told
 
     def finish(
         self,
@@ -225,8 +203,8 @@ class Writer:
                 self._failure = None
                 if self._refused:
                     self._refused = False
-                    self._forget_pending()
-                    withdrawn = [Rewind(self._confirmed, self._length)]
+                    self._draft.forget(self._feed.last)
+                    withdrawn = [Rewind(self._draft.confirmed, self._draft.length)]
             self._commit([*withdrawn, event], also, spare, ends=True)
 
     def park(self, events: Sequence[Event], also: Callable[[WriteBatch, int], None]) -> None:
@@ -265,14 +243,14 @@ class Writer:
                 self._check()
                 self._barrier = True
             try:
-                if self._pending:
-                    self._append_pending(finishes_step=False, also=_nothing)
+                if not self._draft.empty:
+                    self._append_draft(finishes_step=False, also=_nothing)
                 stored = body(self._compose)
                 if stored is not None:
                     self._boundary = stored.boundary
-                    self._next_id = stored.last + 1
-                    part = [_Pending(stored.last, stored.frames, stored.length, shown=False)]
-                    self._confirm(part)
+                    self._draft.next_id = stored.last + 1
+                    said = Said(stored.last, stored.frames, stored.length, shown=False)
+                    self._confirm([said])
             except InvariantBroken:
                 logs.error("invariant broken", index=self._index)
                 self._lease.lose("invariant broken")
@@ -300,9 +278,9 @@ class Writer:
             with self._changed:
                 self._check()
                 self._released = True
-            if self._pending:
-                self._append_pending(finishes_step=False, also=_nothing)
-            self._append_pending(finishes_step=False, also=also)
+            if not self._draft.empty:
+                self._append_draft(finishes_step=False, also=_nothing)
+            self._append_draft(finishes_step=False, also=also)
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
@@ -331,15 +309,15 @@ class Writer:
 
     def _compose(self, event: Event) -> Chunk:
         """The next chunk, of one event that finishes a step. Nothing else may be pending."""
-        event_id = self._next_id
+        event_id = self._draft.next_id
         return Chunk(
             index=self._index,
             epoch=self._lease.holder.epoch,
             nonce=self._lease.holder.nonce,
-            after=self._confirmed,
+            after=self._draft.confirmed,
             first=event_id,
             last=event_id,
-            length=self._length,
+            length=self._draft.length,
             boundary=self._boundary_after(event_id),
             frames=sse.encode(event_id, event),
         )
@@ -347,7 +325,7 @@ class Writer:
     def _boundary_after(self, last: int) -> Boundary:
         """The boundary when a step is finished by event `last`."""
         epoch = self._lease.holder.epoch
-        return Boundary(last, self._length, self._boundary.steps + 1, epoch)
+        return Boundary(last, self._draft.length, self._boundary.steps + 1, epoch)
 
     def _stopped(self) -> bool:
         return self._ended or self._closed or self._lease.lost
@@ -368,46 +346,16 @@ class Writer:
 
     def _show(self, piece: str) -> None:
         with self._changed:
-            while self._barrier or not self._room():
+            while self._barrier or not self._draft.has_room:
                 self._check()
                 self._changed.wait(0.1)
             self._check()
-            self._add(Token(piece), shown=True)
+            self._feed.show(self._draft.add(Token(piece), shown=True))
             self._changed.notify_all()
-            full = self._pending_bytes >= FLUSH_BYTES
+            due = self._draft.due
         self._work.set()
-        if full:
+        if due:
             self._urgent.set()
-
-    def _room(self) -> bool:
-        inside_window = self._next_id <= highest_showable(self._confirmed, self._turn.window)
-        return inside_window and self._pending_bytes < PENDING_BYTES
-
-    def _add(self, event: Event, *, shown: bool) -> None:
-        """Number an event and queue it for the journal. Called with the condition held."""
-        if isinstance(event, Token):
-            self._length += text.utf16_length(event.text)
-            if self._told is not None:
-                self._told.add(event.text)
-        elif isinstance(event, Rewind):
-            self._length = event.length
-            if self._told is not None:
-                self._told.cut(event.length - self._begins_length)
-        frame = sse.encode(self._next_id, event)
-        self._pending.append(_Pending(self._next_id, frame, self._length, shown))
-        self._pending_bytes += len(frame)
-        self._next_id += 1
-        if shown:
-            self._feed.show(frame)
-
-    def _forget_pending(self) -> None:
-        """Drop what was refused. Ids that were shown stay used; the others are given back, so
-        that ids in the feed stay dense.
-        """
-        self._pending.clear()
-        self._pending_bytes = 0
-        self._length = self._committed_length
-        self._next_id = self._feed.last + 1
 
     def _commit(
         self,
@@ -423,9 +371,9 @@ class Writer:
                 self._check()
                 self._barrier = True
                 for event in events:
-                    self._add(event, shown=False)
+                    self._draft.add(event, shown=False)
             try:
-                self._append_pending(finishes_step=finishes_step, also=also, spare=spare)
+                self._append_draft(finishes_step=finishes_step, also=also, spare=spare)
                 self._ended = ends
             finally:
                 with self._changed:
@@ -443,13 +391,13 @@ class Writer:
                 self._urgent.wait(self._flush_seconds)
                 with self._appending:
                     with self._changed:
-                        some = bool(self._pending)
-                        if not some:
+                        nothing = self._draft.empty
+                        if nothing:
                             self._work.clear()
-                    if some and not self._stopped():
-                        self._append_pending(finishes_step=False, also=_nothing)
+                    if not nothing and not self._stopped():
+                        self._append_draft(finishes_step=False, also=_nothing)
 
-    def _append_pending(
+    def _append_draft(
         self,
         *,
         finishes_step: bool,
@@ -458,18 +406,16 @@ class Writer:
     ) -> None:
         """Append what is pending now, the last part of it together with the other writes."""
         with self._changed:
-            pending, self._pending = self._pending, []
-            self._pending_bytes = 0
+            parts = self._draft.take()
             self._work.clear()
             self._urgent.clear()
-        parts = _split(pending)
         for part in parts[:-1]:
             self._append(part, self._boundary, _nothing)
             self._confirm(part)
         part = parts[-1]
         boundary = self._boundary
         if finishes_step:
-            end = part[-1].id if part else self._confirmed
+            end = part[-1].id if part else self._draft.confirmed
             boundary = self._boundary_after(end)
         self._append(part, boundary, also, spare)
         self._boundary = boundary
@@ -477,20 +423,20 @@ class Writer:
 
     def _append(
         self,
-        part: list[_Pending],
+        part: list[Said],
         boundary: Boundary,
         also: Callable[[WriteBatch, int], None],
         spare: Callable[[WriteBatch], None] | None = None,
     ) -> None:
-        last = part[-1].id if part else self._confirmed
+        last = part[-1].id if part else self._draft.confirmed
         chunk = Chunk(
             index=self._index,
             epoch=self._lease.holder.epoch,
             nonce=self._lease.holder.nonce,
-            after=self._confirmed,
-            first=part[0].id if part else self._confirmed + 1,
+            after=self._draft.confirmed,
+            first=part[0].id if part else self._draft.confirmed + 1,
             last=last,
-            length=part[-1].length if part else self._committed_length,
+            length=part[-1].length if part else self._draft.confirmed_length,
             boundary=boundary,
             frames=b"".join([item.frame for item in part]),
         )
@@ -515,28 +461,13 @@ class Writer:
             raise LeaseLost from None
         self.flushes.add(time.monotonic() - sent_at)
 
-    def _confirm(self, part: list[_Pending]) -> None:
+    def _confirm(self, part: list[Said]) -> None:
         """`part` is committed: show what waited for that, and drop what is no longer needed."""
         with self._changed:
             self._index += 1
-            if part:
-                self._confirmed = part[-1].id
-                self._committed_length = part[-1].length
+            self._draft.confirm(part)
             for item in part:
                 if not item.shown:
                     self._feed.show(item.frame)
-            self._feed.trim(self._confirmed)
+            self._feed.trim(self._draft.confirmed)
             self._changed.notify_all()
-
-
-def _split(pending: list[_Pending]) -> list[list[_Pending]]:
-    """Cut into parts of at most `CHUNK_BYTES`, each frame whole; at least one, maybe empty."""
-    parts: list[list[_Pending]] = [[]]
-    size = 0
-    for item in pending:
-        if parts[-1] and size + len(item.frame) > CHUNK_BYTES:
-            parts.append([])
-            size = 0
-        parts[-1].append(item)
-        size += len(item.frame)
-    return parts
