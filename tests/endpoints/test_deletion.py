@@ -106,7 +106,7 @@ def test_sessions_are_listed_read_and_deleted(
         assert entry["messages"][1] == {"role": "assistant", "content": "first"}
         assert entry["dropped"] is False
         assert ask(listing, uid, "?id=first", "DELETE") == (200, {"more": False})
-        stream.read_to_end(timeout=10)
+        stream.read_to_end(timeout=30)
         ended_with = folded(stream).ended
         assert ended_with is not None
         assert ended_with.data == {"reason": "cancelled"}
@@ -209,8 +209,8 @@ def test_a_deleted_turn_is_gone_for_every_call(
         follower.read_until(5)
         expected = {"turns": 1, "sessions": 0, "more": False}
         assert delete(deleter, uid, {"turnId": turn_id}) == (200, expected)
-        follower.read_to_end(timeout=10)
-        stream.read_to_end(timeout=10)
+        follower.read_to_end(timeout=30)
+        stream.read_to_end(timeout=30)
     with start(starter, turn_id, script, uid=uid) as again:
         assert (again.status, error_of(again)["code"]) == (410, "gone")
     with start(starter, turn_id, [["say", "other"]], uid=uid) as other:

@@ -45,7 +45,7 @@ def history(server: Any, uid: str, session: str) -> list[Any]:
 def test_a_second_tab_is_told_which_turn_runs_and_attaches(serve: Serve, uid: str) -> None:
     """The tabs reach different containers; both see the same text."""
     first, second, resumer = serve("start_turn"), serve("start_turn"), serve("resume_turn")
-    turn_id, script = new_turn_id(), [["count", 1, 40, 20]]
+    turn_id, script = new_turn_id(), [["count", 1, 120, 20]]
     with start(first, turn_id, script, uid=uid, session="chat") as stream:
         stream.read_until(3)
         with start(second, new_turn_id(), [["say", "x"]], uid=uid, session="chat") as refused:
@@ -54,7 +54,7 @@ def test_a_second_tab_is_told_which_turn_runs_and_attaches(serve: Serve, uid: st
             assert (error["code"], error["turnId"]) == ("session_busy", turn_id)
         attached = ended(resume(resumer, error["turnId"], uid=uid))
         again = ended(start(second, turn_id, script, uid=uid, session="chat"))
-        assert ended(stream) == attached == again == "".join(f"{n} " for n in range(1, 41))
+        assert ended(stream) == attached == again == "".join(f"{n} " for n in range(1, 121))
     assert [one["role"] for one in history(second, uid, "chat")] == ["user", "assistant"]
 
 
@@ -100,7 +100,7 @@ def test_a_turn_that_waits_keeps_its_session_until_it_is_decided_or_stopped(
     starter, turn_id = serve("start_turn"), new_turn_id()
     script = [["tools", ["refund", {"path": str(tmp_path / "effect")}]], ["say", " done"]]
     with start(starter, turn_id, script, uid=uid, session="chat") as stream:
-        stream.read_to_end(timeout=10)
+        stream.read_to_end(timeout=30)
         assert stream.events()[-1].event == "tool_pending"
     with start(starter, new_turn_id(), [["say", "x"]], uid=uid, session="chat") as refused:
         assert error_of(refused)["turnId"] == turn_id
@@ -108,7 +108,7 @@ def test_a_turn_that_waits_keeps_its_session_until_it_is_decided_or_stopped(
     assert text.endswith(" done")
     stopped = new_turn_id()
     with start(starter, stopped, script, uid=uid, session="chat") as stream:
-        stream.read_to_end(timeout=10)
+        stream.read_to_end(timeout=30)
     assert cancel(serve("cancel_turn"), stopped, uid=uid) == "cancelled"
     seen = history(starter, uid, "chat")
     assert [one["content"] for one in seen] == [json.dumps(script), text]
@@ -162,7 +162,7 @@ def test_a_limit_is_429_and_says_when_to_come_back(
     serve: Serve, uid: str, limit: str, code: str
 ) -> None:
     """Another user is let in; the turns that run can be attached to."""
-    starter, turn_id, script = serve("start_turn", **{limit: "1"}), new_turn_id(), [["sleep", 3]]
+    starter, turn_id, script = serve("start_turn", **{limit: "1"}), new_turn_id(), [["sleep", 8]]
     with start(starter, turn_id, script, uid=uid) as stream:
         stream.read_until("ping")
         with start(starter, new_turn_id(), script, uid=uid) as refused:
