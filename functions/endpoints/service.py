@@ -9,9 +9,9 @@ from functions.endpoints.shutdown import DRAIN_SECONDS, Shutdown
 from functions.endpoints.slots import Slots
 from functions.identity import app_check
 from functions.settings import Settings, settings
+from functions.turns.owners import Owners
 from functions.turns.program import Agent
 from functions.turns.queue import Queue
-from functions.turns.runner import Owners
 
 
 class Service:

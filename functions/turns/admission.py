@@ -17,8 +17,8 @@ from functions.settings import Settings
 from functions.turns import creation, journal, record, stream
 from functions.turns.journal import Page
 from functions.turns.numbering import cursor_possible
+from functions.turns.owners import Owners
 from functions.turns.record import Record, Request
-from functions.turns.runner import Owners
 from functions.turns.stream import Stream
 
 FIRST_EVENT_SECONDS = 0.2

@@ -15,7 +15,7 @@ from functions.errors import Gone, TurnBusy, UnknownStep, UnknownTurn
 from functions.settings import Settings
 from functions.turns import admission, record, steps, takeover
 from functions.turns.admission import Admitted
-from functions.turns.runner import Owners
+from functions.turns.owners import Owners
 
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch

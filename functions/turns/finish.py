@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functions import firestore, logs
 from functions.settings import Settings
 from functions.turns import record
+from functions.turns.owners import Owners
 from functions.turns.record import Record
-from functions.turns.runner import Owners
 
 
 class Do(enum.Enum):

@@ -19,7 +19,7 @@ from functions.turns.durations import Durations
 from functions.turns.feed import State
 from functions.turns.journal import COMMIT_SECONDS, Chunk, Page, Piece
 from functions.turns.numbering import continues
-from functions.turns.runner import Owners
+from functions.turns.owners import Owners
 from functions.turns.writer import Writer
 from functions.wire import sse
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from functions.turns import takeover
+from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Request
-from functions.turns.runner import Owners
 from tests.turns.conftest import settings
 from tests.turns.test_takeover import load, wait_until
 

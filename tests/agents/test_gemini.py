@@ -14,8 +14,8 @@ from pydantic_ai.providers.google import GoogleProvider
 
 from functions.agents import gemini
 from functions.pydantic_ai import durable
+from functions.turns.owners import Owners
 from functions.turns.program import Agent
-from functions.turns.runner import Owners
 from functions.turns.takeover import Taken
 from functions.wire import sse
 from functions.wire.fold import fold

@@ -13,8 +13,8 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
+from functions.turns.owners import Owners
 from functions.turns.program import Agent
-from functions.turns.runner import Owners
 from functions.turns.takeover import Taken
 from functions.wire import sse
 from tests.turns.conftest import settings

@@ -11,8 +11,8 @@ from pydantic_ai import Agent as PydanticAgent
 
 from functions.pydantic_ai import durable
 from functions.turns import decide
+from functions.turns.owners import Owners
 from functions.turns.program import Agent
-from functions.turns.runner import Owners
 from functions.turns.takeover import Taken
 from functions.wire import sse
 from functions.wire.fold import fold

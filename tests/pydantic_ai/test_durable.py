@@ -338,8 +338,8 @@ def test_what_is_remembered_is_the_same_after_a_takeover(storage: None) -> None:
             turn.check()
 
     def again(turn_id: str) -> None:
+        from functions.turns.owners import Owners
         from functions.turns.program import Agent
-        from functions.turns.runner import Owners
 
         wait_until(lambda: chat.turn(turn_id).lapsed)
         Owners(lambda: Agent(run), settings()).take_over(chat.turn(turn_id))

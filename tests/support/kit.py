@@ -29,8 +29,8 @@ from typing import Any, Self
 from functions.errors import AgentFailed
 from functions.settings import settings
 from functions.turns import admission, decide, record
+from functions.turns.owners import Owners
 from functions.turns.record import Request
-from functions.turns.runner import Owners
 from functions.turns.steps import FINAL, STARTED
 from functions.wire import sse
 from functions.wire.fold import Fold

@@ -13,8 +13,8 @@ from functions.errors import TurnFailed
 from functions.turns import asking, record, takeover
 from functions.turns.asking import MOST_ATTEMPTS, ModelFailed, ModelUnavailable, next_pause
 from functions.turns.budget import Budget, Spent
+from functions.turns.owners import Owners
 from functions.turns.program import Agent, Emit, Turn
-from functions.turns.runner import Owners
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, tool
 from functions.wire import sse

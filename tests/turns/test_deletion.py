@@ -37,9 +37,9 @@ from functions.turns import (
 from functions.turns.deletion import Deleted
 from functions.turns.journal import Boundary, Chunk
 from functions.turns.lease import Lease
+from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Request
-from functions.turns.runner import Owners
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, tool
 from tests.support.firestore_proxy import Answer, DropAnswer, Fault, FirestoreProxy, touches

@@ -11,9 +11,9 @@ import pytest
 from functions.turns import record
 from functions.turns.finish import Do, finish, judge
 from functions.turns.lease import Holder
+from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Record, Request
-from functions.turns.runner import Owners
 from tests.turns.conftest import Create, settings
 from tests.turns.test_takeover import lapsed, load
 

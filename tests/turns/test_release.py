@@ -11,9 +11,9 @@ import pytest
 from functions.errors import Draining
 from functions.turns import cancel, journal, record, takeover
 from functions.turns.lease import MARGIN_SECONDS
+from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Record
-from functions.turns.runner import Owners
 from functions.turns.takeover import Taken
 from functions.wire import sse
 from tests.support.firestore_proxy import Answer, DropAnswer, FirestoreProxy, Hold, touches

@@ -11,8 +11,9 @@ import pytest
 from functions.errors import AtCapacity, LeaseLost
 from functions.turns import journal, record
 from functions.turns.lease import Renewal
+from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
-from functions.turns.runner import MAX_ATTEMPTS, Owners
+from functions.turns.runner import MAX_ATTEMPTS
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, tool
 from functions.wire import sse

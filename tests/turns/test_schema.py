@@ -16,8 +16,8 @@ from functions.errors import NewerSchema
 from functions.turns import cancel, decide, record, steps
 from functions.turns.journal import Chunk
 from functions.turns.lease import Holder
+from functions.turns.owners import Owners
 from functions.turns.program import Agent
-from functions.turns.runner import Owners
 from functions.turns.steps import Step
 from functions.turns.takeover import Taken
 from functions.wire import sse

@@ -17,9 +17,9 @@ from functions.errors import SessionBusy, SignInRequired
 from functions.turns import admission, cancel, creation, journal, record, sessions
 from functions.turns.budget import Budget
 from functions.turns.history import SESSION_HISTORY_BYTES
+from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Request
-from functions.turns.runner import Owners
 from functions.turns.sessions import Session
 from functions.wire import sse
 from tests.support.firestore_proxy import (
