@@ -14,7 +14,7 @@ import pytest
 
 from functions import firestore
 from functions.errors import SessionBusy, SignInRequired
-from functions.turns import admission, cancel, creation, journal, record, sessions
+from functions.turns import admission, cancel, creation, finish, journal, record, sessions
 from functions.turns.budget import Budget
 from functions.turns.history import SESSION_HISTORY_BYTES
 from functions.turns.owners import Owners
@@ -284,6 +284,16 @@ def test_a_turn_sees_the_same_after_a_takeover_and_leaves_all_of_its_text(chat: 
     assert take_over(chat, taken.turn.turn_id, whole).type == "done"
     assert seen == [exchange("1", "one")]
     assert chat.left()[1] == (taken.turn.turn_id, exchange("x", "the first half and the rest"))
+
+
+def test_an_abandoned_turn_frees_its_session_with_nobody_connected(chat: Chat) -> None:
+    """A task finishes it: what it says is remembered."""
+    taken = create(chat)
+    wait_until(lambda: chat.turn(taken.turn.turn_id).lapsed, 30)
+    owners, until = Owners(lambda: Agent(say("late")), chat.settings), time.monotonic() + 30
+    assert finish.finish(taken.turn.key, owners=owners, settings=chat.settings, until=until) is None
+    assert chat.session().claim is None
+    assert chat.left() == [(taken.turn.turn_id, exchange("x", "late"))]
 
 
 def half(turn: Turn) -> None:
