@@ -8,6 +8,7 @@ from flask import Request, Response
 
 from functions.endpoints import front, requests, streaming
 from functions.endpoints.service import Service
+from functions.errors import SignInRequired
 from functions.turns import admission
 
 
@@ -15,11 +16,14 @@ def start_turn(request: Request, service: Service) -> Response:
     """Create the turn named by `X-Stream-Turn-Id`, or attach to it, and stream it."""
 
     def read(request: Request, turn_id: str, cursor: int) -> streaming.Admit:
+        asked = requests.turn_request(request)
+        if asked.session_id is not None and not request.headers.get("Authorization"):
+            raise SignInRequired("a session needs a signed-in user: send Authorization: Bearer")
         return partial(
             admission.start,
             turn_id=turn_id,
             cursor=cursor,
-            request=requests.turn_request(request),
+            request=asked,
             owners=service.owners,
             settings=service.settings,
         )

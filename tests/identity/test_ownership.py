@@ -15,7 +15,7 @@ import pytest
 from functions import firestore
 from functions.turns import record
 from tests.conftest import PROJECT, Serve
-from tests.identity.conftest import Answer, call
+from tests.identity.conftest import Answer, call, warmed
 from tests.support.client import app_check, id_token, new_turn_id
 from tests.support.server import FunctionServer
 
@@ -53,11 +53,19 @@ def name(pair: object) -> str:
 @pytest.fixture(scope="module")
 def servers(firestore_emulator: str) -> Iterator[dict[str, FunctionServer]]:
     """A process of each function."""
+    made: dict[str, FunctionServer] = {}
     with ExitStack() as stack:
-        yield {
-            target: stack.enter_context(FunctionServer(target, firestore_emulator, PROJECT, {}))
-            for target in ("start_turn", "sessions", *ON_A_TURN)
-        }
+        for target in ("start_turn", "sessions", *ON_A_TURN):
+            server = FunctionServer(target, firestore_emulator, PROJECT, {"LEASE_SECONDS": "9"})
+            made[target] = stack.enter_context(server)
+
+        def first(server: FunctionServer) -> Answer:
+            (function,) = (name for name, one in made.items() if one is server)
+            if function == "sessions":
+                return of_session(made, "GET", Who("1:2:web:a", "first"), "")
+            return ask(made, function, Who("1:2:web:a", "first"), new_turn_id(), prompt="[]")
+
+        yield {name: warmed(server, first) for name, server in made.items()}
 
 
 def ask(

@@ -5,7 +5,6 @@ Each token comes to its status; what keeps Google away is 503, and never a bad t
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Serve
-from tests.identity.conftest import ORIGIN, UNKNOWN, Answer, call
+from tests.identity.conftest import LET_IN, ORIGIN, UNKNOWN, Answer, call, warmed
 from tests.support.client import app_check as local_app_check
 from tests.support.client import id_token as local_id_token
 from tests.support.client import new_turn_id
@@ -28,6 +27,8 @@ GENUINE_APP = (401, "app_check_failed")
 SIGN_IN_FAILED = (401, "sign_in_failed")
 UNAVAILABLE = (503, "identity_unavailable")
 NOT_CONFIGURED = (503, "not_configured")
+
+HELLO = b'{"prompt": "[]"}'
 
 Make = Callable[[Google], str]
 
@@ -45,7 +46,8 @@ def deployed(
 ) -> FunctionServer:
     """A deployed `resume_turn`."""
     folder = tmp_path_factory.mktemp("deployed")
-    return module_serve("resume_turn", **google.environ(folder), REQUIRE_AUTH="true")
+    server = module_serve("resume_turn", **google.environ(folder), REQUIRE_AUTH="true")
+    return warmed(server, lambda server: ask(server, google))
 
 
 def ask(server: FunctionServer, google: Google, **given: Any) -> Answer:
@@ -183,12 +185,12 @@ def test_revoked_disabled_and_deleted_users_are_out_at_once_if_asked_for(
         uid: ask(checking, google, bearer=google.id_token(uid)).outcome
         for uid in ("ada", "revoked", "disabled", "deleted")
     }
-    assert outcomes.pop("ada") == UNKNOWN
+    assert outcomes.pop("ada") in LET_IN
     assert set(outcomes.values()) == {SIGN_IN_FAILED}
     google.break_("users", "500")
     assert ask(checking, google).outcome == UNAVAILABLE
     google.mend()
-    assert ask(checking, google).outcome == UNKNOWN
+    assert ask(checking, google).outcome in LET_IN
     assert_nothing_secret(checking)
 
 
@@ -198,8 +200,8 @@ def test_a_cold_process_fetches_the_keys_once_for_ten_parallel_requests(
     """Of App Check and of ID tokens; all ten are answered, later ones fetch none."""
     with Google() as google:
         cold = module_serve("resume_turn", **google.environ(tmp_path))
-        assert {answer.outcome for answer in at_once(cold, google, 10)} == {UNKNOWN}
-        assert ask(cold, google).outcome == UNKNOWN
+        assert {answer.outcome for answer in at_once(cold, google, 10)} <= LET_IN
+        assert ask(cold, google).outcome in LET_IN
         assert (google.asked["keys"], google.asked["certs"]) == (1, 1)
 
 
@@ -309,11 +311,14 @@ def test_monitor_logs_what_it_would_refuse_and_lets_it_pass(
 ) -> None:
     """With a good token, a bad one or none, and while Google is away, a turn stays its owner's."""
     environ = {**google.environ(tmp_path), "APP_CHECK": "monitor", "REQUIRE_AUTH": "false"}
-    starter, watched = (module_serve(name, **environ) for name in ("start_turn", "resume_turn"))
+    environ["LEASE_SECONDS"] = "9"
+    starter, watched = (
+        warmed(module_serve(name, **environ), lambda server: call(server, body=HELLO))
+        for name in ("start_turn", "resume_turn")
+    )
     turn_id = new_turn_id()
-    body = json.dumps({"prompt": "[]"}).encode()
     good = google.app_check_token()
-    assert call(starter, app=good, turn_id=turn_id, body=body).status == 200
+    assert call(starter, app=good, turn_id=turn_id, body=HELLO).status == 200
     assert call(watched, app=good, turn_id=turn_id).status == 200
     assert call(watched, app=None, turn_id=turn_id).status == 200
     google.break_("use", "500")
@@ -326,7 +331,7 @@ def test_monitor_logs_what_it_would_refuse_and_lets_it_pass(
         for line in watched.log_lines()
         if line["message"] == "App Check would refuse"
     ]
-    assert told == [
+    assert told[-3:] == [
         ("app_check_failed", "the App Check token was already used"),
         ("app_check_failed", "X-Firebase-AppCheck is missing"),
         ("identity_unavailable", "what verifies tokens did not answer in time"),
@@ -358,7 +363,7 @@ def assert_nothing_secret(server: FunctionServer) -> None:
 
 def until_served(server: FunctionServer, google: Google) -> None:
     """Ask until the shared failure is over."""
-    while (outcome := ask(server, google).outcome) != UNKNOWN:
+    while (outcome := ask(server, google).outcome) not in LET_IN:
         assert outcome == UNAVAILABLE
 
 
