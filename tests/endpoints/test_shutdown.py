@@ -50,7 +50,10 @@ def rewinds(stream: RawStream) -> list[float]:
 
 def test_what_was_shown_is_committed_and_the_turn_goes_on_elsewhere_at_once(serve: Serve) -> None:
     """The stream ends at a frame boundary without `done`; the lease is released, not waited for."""
-    owner, other = serve("start_turn", LEASE_SECONDS=LEASE_SECONDS), serve("resume_turn")
+    owner, other = (
+        serve("start_turn", LEASE_SECONDS=LEASE_SECONDS),
+        serve("resume_turn", LEASE_SECONDS=LEASE_SECONDS),
+    )
     turn_id = new_turn_id()
     with start(owner, turn_id, [["count", 1, 120, 40]]) as stream:
         stream.read_until(20)
@@ -95,8 +98,8 @@ def test_a_follower_elsewhere_takes_a_released_turn_without_waiting_for_the_leas
 
 def test_followers_and_idle_connections_do_not_hold_the_container_up(serve: Serve) -> None:
     """Their streams end, too, though their turn is owned elsewhere and goes on."""
-    owner, turn_id = serve("start_turn"), new_turn_id()
-    follower = serve("resume_turn")
+    owner, turn_id = serve("start_turn", LEASE_SECONDS=LEASE_SECONDS), new_turn_id()
+    follower = serve("resume_turn", LEASE_SECONDS=LEASE_SECONDS)
     with start(owner, turn_id, [["count", 1, 100, 20]]) as stream:
         stream.read_until(5)
         with resume(follower, turn_id) as followed:
@@ -118,7 +121,7 @@ def test_a_turn_without_a_stream_is_released_before_the_process_ends(serve: Serv
     stop(owner)
     assert "lease released" in words(owner)
     at = time.monotonic()
-    with resume(serve("resume_turn"), turn_id) as again:
+    with resume(serve("resume_turn", LEASE_SECONDS=LEASE_SECONDS), turn_id) as again:
         again.read_until("rewind", timeout=20)
         assert rewinds(again)[0] - at < float(LEASE_SECONDS)
 
@@ -144,7 +147,7 @@ def test_a_tool_that_runs_may_end_and_its_outcome_is_recorded(serve: Serve, tmp_
         stream.read_to_end()
         state = folded(stream)
         assert not later.exists()
-    with resume(serve("resume_turn"), turn_id, state.cursor) as again:
+    with resume(serve("resume_turn", LEASE_SECONDS=LEASE_SECONDS), turn_id, state.cursor) as again:
         again.read_to_end(timeout=20)
         folded(again, into=state)
     assert state.ended is not None
@@ -167,7 +170,7 @@ def test_a_tool_that_outlasts_the_container_is_in_doubt_and_not_called_again(
             time.sleep(0.01)
         assert stop(owner) < PLATFORM_SECONDS
         stream.read_to_end()
-    with resume(serve("resume_turn"), turn_id) as again:
+    with resume(serve("resume_turn", LEASE_SECONDS=LEASE_SECONDS), turn_id) as again:
         again.read_to_end(timeout=20)
         assert folded(again).text.startswith("[in_doubt")
     assert len(effects.read_text().splitlines()) == 1
@@ -196,7 +199,7 @@ def test_no_new_stream_begins_in_a_container_that_drains(serve: Serve, tmp_path:
         assert int(answer.headers["Retry-After"]) > 0
         hold.unlink()
         assert server.wait(PLATFORM_SECONDS) == 0
-    with resume(serve("resume_turn"), late) as none:
+    with resume(serve("resume_turn", LEASE_SECONDS=LEASE_SECONDS), late) as none:
         assert none.status == 404
 
 
@@ -210,7 +213,7 @@ def test_storage_that_does_not_answer_holds_no_container_up(serve: Serve) -> Non
         owner.kill()
         stream.read_to_end()
         state = folded(stream)
-    with resume(serve("resume_turn"), turn_id, state.cursor) as again:
+    with resume(serve("resume_turn", LEASE_SECONDS=LEASE_SECONDS), turn_id, state.cursor) as again:
         again.read_to_end(timeout=20)
         assert folded(again, into=state).text == numbers(200)
 
@@ -228,7 +231,9 @@ def test_a_rolling_change_of_version_with_turns_in_flight(serve: Serve, continue
     for stream in streams:
         stream.read_until(10)
     accepts = "1" if continues else ""
-    new = serve("resume_turn", AGENT_VERSION="2", AGENT_ACCEPTS=accepts)
+    new = serve(
+        "resume_turn", LEASE_SECONDS=LEASE_SECONDS, AGENT_VERSION="2", AGENT_ACCEPTS=accepts
+    )
     for old in olds:
         old.terminate()
     for old, stream, turn_id, state in zip(olds, streams, turns, states, strict=True):
@@ -250,6 +255,6 @@ def test_a_rolling_change_of_version_with_turns_in_flight(serve: Serve, continue
 
 def test_sigterm_is_left_to_gunicorn(serve: Serve) -> None:
     """An idle container ends at once, also one that never served a stream."""
-    server = serve("resume_turn")
+    server = serve("resume_turn", LEASE_SECONDS=LEASE_SECONDS)
     assert stop(server) < PLATFORM_SECONDS / 2
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

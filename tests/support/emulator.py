@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Self
 
@@ -49,7 +50,22 @@ class Emulator:
             start_new_session=True,
         )
         wait_for_port(self._port, self._process, seconds=60)
+        self._wake()
         return self
+
+    def _wake(self) -> None:
+        """Make the first write, for which Java loads itself: on a busy machine that takes longer
+        than the functions wait for an answer.
+        """
+        path = "projects/demo-agent-turns/databases/(default)/documents/warm/up"
+        request = urllib.request.Request(
+            f"http://{self.address}/v1/{path}",
+            method="PATCH",
+            data=b"{}",
+            headers={"Authorization": "Bearer owner", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.read()
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessLookupError):
