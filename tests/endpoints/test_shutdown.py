@@ -203,8 +203,8 @@ def test_no_new_stream_begins_in_a_container_that_drains(serve: Serve, tmp_path:
         assert none.status == 404
 
 
-def test_storage_that_does_not_answer_holds_no_container_up(serve: Serve) -> None:
-    """SIGKILL comes in any case; the lease then lapses as that of a crash."""
+def test_a_container_that_gets_no_cpu_for_its_last_seconds(serve: Serve) -> None:
+    """SIGTERM cannot be acted on, SIGKILL comes: the lease lapses, as after a crash."""
     owner, turn_id = serve("start_turn"), new_turn_id()
     with start(owner, turn_id, [["count", 1, 200, 40]]) as stream:
         stream.read_until(20)
