@@ -6,6 +6,8 @@ import http.client
 import json
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +25,13 @@ PLATFORM_SECONDS = 10
 """Between SIGTERM and SIGKILL."""
 LEASE_SECONDS = "9"
 """As deployed: nobody takes a turn over within these tests unless its lease was released."""
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closes what a test opens."""
+    with ExitStack() as opened:
+        yield opened
 
 
 def numbers(last: int) -> str:
@@ -219,21 +228,23 @@ def test_a_container_that_gets_no_cpu_for_its_last_seconds(serve: Serve) -> None
 
 
 @pytest.mark.parametrize("continues", [True, False])
-def test_a_rolling_change_of_version_with_turns_in_flight(serve: Serve, continues: bool) -> None:
+def test_a_rolling_change_of_version_with_turns_in_flight(
+    serve: Serve, stack: ExitStack, continues: bool
+) -> None:
     """Containers of the old version end; the new one goes on with their turns, or says why not."""
+    accepts = "1" if continues else ""
+    new = serve(
+        "resume_turn", LEASE_SECONDS=LEASE_SECONDS, AGENT_VERSION="2", AGENT_ACCEPTS=accepts
+    )
     olds = [serve("start_turn", LEASE_SECONDS=LEASE_SECONDS, AGENT_VERSION="1") for _ in range(2)]
     turns = [new_turn_id() for _ in olds]
     streams = [
-        start(old, turn_id, [["count", 1, 100, 40]])
+        stack.enter_context(start(old, turn_id, [["count", 1, 200, 40]]))
         for old, turn_id in zip(olds, turns, strict=True)
     ]
     states = [Fold() for _ in olds]
     for stream in streams:
         stream.read_until(10)
-    accepts = "1" if continues else ""
-    new = serve(
-        "resume_turn", LEASE_SECONDS=LEASE_SECONDS, AGENT_VERSION="2", AGENT_ACCEPTS=accepts
-    )
     for old in olds:
         old.terminate()
     for old, stream, turn_id, state in zip(olds, streams, turns, states, strict=True):
@@ -244,9 +255,8 @@ def test_a_rolling_change_of_version_with_turns_in_flight(serve: Serve, continue
         with resume(new, turn_id, state.cursor) as again:
             again.read_to_end(timeout=20)
             folded(again, into=state)
-        stream.close()
         if continues:
-            assert state.text == numbers(100)
+            assert state.text == numbers(200)
             assert state.rewinds == 1
         else:
             last = again.events()[-1]
