@@ -17,8 +17,8 @@ from functions.turns.owners import Owners
 from functions.turns.program import Agent
 from functions.turns.takeover import Taken
 from functions.wire import sse
-from tests.turns.conftest import settings
-from tests.turns.test_takeover import lapsed, load, wait_until
+from tests.turns.conftest import lapse, settings
+from tests.turns.test_takeover import load, wait_until
 from tests.turns.test_writer import stored
 
 
@@ -98,13 +98,21 @@ def own(taken: Taken, agent: Agent) -> Owners:
 
 
 def take_over(taken: Taken, agent: Agent) -> None:
-    """Run a turn by the agent of another container, once its lease has lapsed."""
-    Owners(lambda: agent, settings()).take_over(lapsed(taken))
+    """Run a turn by the agent of another container, now that its lease is lost."""
+    owners = Owners(lambda: agent, settings(lease_seconds=30))
+    turn = lapse(taken)
+
+    def taken_over() -> bool:
+        if owners.writer(turn.key) is None:
+            owners.take_over(turn)
+        return load(taken).holder.epoch > turn.holder.epoch
+
+    wait_until(taken_over, 20)
 
 
 def frames(taken: Taken) -> list[sse.Frame]:
     """The journal of a turn, once it has ended, or waits."""
-    wait_until(lambda: load(taken).status != "running", 20)
+    wait_until(lambda: load(taken).status != "running", 40)
     return list(sse.decode(stored(taken)))
 
 

@@ -40,10 +40,10 @@ def paying(script: Script, paid: list[str], *, code: str, name: str = "pay", **h
 
 def crash_in_the_second_response(create: Create, paid: list[str]) -> Taken:
     """A turn whose container dies after its tool step, while the model is talking."""
-    taken = create()
+    taken = create(lease_seconds=30)
     script = Script(FIRST, ["Half of", Does(lambda: taken.lease.lose("the container died"))])
     own(taken, paying(script, paid, code="old"))
-    wait_until(lambda: taken.lease.lost)
+    wait_until(lambda: taken.lease.lost, 20)
     return taken
 
 
@@ -108,7 +108,7 @@ def test_new_code_that_cannot_go_on_says_what_differs(create: Create, name: str)
 
 def waiting(create: Create, paid: list[str]) -> tuple[Taken, list[sse.Frame]]:
     """A turn of old code that waits for a person."""
-    taken = create()
+    taken = create(lease_seconds=30)
     own(taken, paying(Script(FIRST), paid, code="old", requires_approval=True))
     events = frames(taken)
     assert events[-1].type == "tool_pending"
@@ -117,10 +117,11 @@ def waiting(create: Create, paid: list[str]) -> tuple[Taken, list[sse.Frame]]:
 
 def approve(taken: Taken, agent: Agent) -> list[sse.Frame]:
     """Have a container of new code approve the step; the whole journal of the turn's end."""
-    owners = Owners(lambda: agent, settings())
+    long = settings(lease_seconds=30)
+    owners = Owners(lambda: agent, long)
     turn = taken.turn
-    decide.decide(turn.owner, turn.turn_id, 2, "approve", 0, owners=owners, settings=settings())
-    wait_until(lambda: load(taken).finished)
+    decide.decide(turn.owner, turn.turn_id, 2, "approve", 0, owners=owners, settings=long)
+    wait_until(lambda: load(taken).finished, 20)
     return frames(taken)
 
 

@@ -6,6 +6,8 @@ import asyncio
 import sys
 import threading
 import time
+import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,13 +21,15 @@ from pydantic_ai.models.function import DeltaThinkingPart, FunctionModel
 from pydantic_ai.settings import ModelSettings
 
 from functions.pydantic_ai import Steps, current_call, durable, messages, once
-from functions.turns import cancel, decide, steps
+from functions.turns import admission, cancel, decide, record, steps
+from functions.turns.owners import Owners
+from functions.turns.program import Agent, Turn
+from functions.turns.record import Request
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, Policy, tool
 from functions.wire.fold import fold
 from tests.pydantic_ai.scripted import Calls, Does, Piece, Script, ends, frames, own, take_over
 from tests.turns.conftest import Create, settings
-from tests.turns.test_sessions import Chat
 from tests.turns.test_takeover import load, wait_until
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
@@ -126,9 +130,9 @@ def test_requires_approval_is_our_approval(
         decision,
         0,
         owners=owners,
-        settings=settings(),
+        settings=settings(lease_seconds=30),
     )
-    wait_until(lambda: load(taken).finished)
+    wait_until(lambda: load(taken).finished, 20)
     assert ends(frames(taken)) == [outcome, ("ours", "ok", {"step": 3, "x": 1})]
     assert script.returns()[0] == told
     assert len(script.asked) == 2
@@ -226,7 +230,7 @@ def test_a_stopped_turn_ends_its_model_call(taken: Taken) -> None:
     for number in range(500):
         pieces += ["word ", 0.02, Does(partial(said.append, number))]
     own(taken, durable(Script(pieces).agent()))
-    wait_until(lambda: len(said) > 3)
+    wait_until(lambda: len(said) > 3, 20)
     cancel.cancel(taken.turn.owner, taken.turn.turn_id)
     events = frames(taken)
     assert events[-1].data == {"reason": "cancelled"}
@@ -244,7 +248,7 @@ def test_a_stopped_turn_ends_its_model_call(taken: Taken) -> None:
 
 def test_an_owner_that_lost_its_lease_does_not_wait_for_a_silent_model(create: Create) -> None:
     """Its call is given up, and another container finishes the turn."""
-    taken = create()
+    taken = create(lease_seconds=30)
     seen: list[str] = []
 
     async def silent(_messages: Any, _info: Any) -> Any:
@@ -256,23 +260,34 @@ def test_an_owner_that_lost_its_lease_does_not_wait_for_a_silent_model(create: C
             seen.append("given up")
 
     own(taken, durable(PydanticAgent(FunctionModel(stream_function=silent), name="scripted")))
-    wait_until(lambda: seen == ["asked"])
+    wait_until(lambda: seen == ["asked"], 20)
     taken.lease.lose("the container was starved")
-    wait_until(lambda: seen == ["asked", "given up"])
+    wait_until(lambda: seen == ["asked", "given up"], 20)
     take_over(taken, durable(Script(["Here."]).agent()))
-    wait_until(lambda: load(taken).finished)
     assert fold(frames(taken)).text == "Here."
 
 
-def test_the_turns_of_a_session_see_what_was_said(storage: None) -> None:
+def converse(owner: str, run: Callable[[Turn], None], prompt: str) -> None:
+    """One more turn of the owner's one session, to its end."""
+    turn_id, long = str(uuid.uuid4()), settings(lease_seconds=30)
+    owners = Owners(lambda: Agent(run), long)
+    admission.start(owner, turn_id, Request(prompt, "chat"), 0, owners=owners, settings=long)
+
+    def ended() -> bool:
+        turn = record.load(record.turn_key(owner, turn_id))
+        return turn is not None and turn.finished
+
+    wait_until(ended, 20)
+
+
+def test_the_turns_of_a_session_see_what_was_said() -> None:
     """As messages of Pydantic AI, tool calls included; and what other agents remembered."""
-    assert storage is None
-    chat = Chat()
-    chat.run(lambda turn: turn.token("I am the demo."), "Who is there?")
+    owner = f"uid:{uuid.uuid4()}"
+    converse(owner, lambda turn: turn.token("I am the demo."), "Who is there?")
     script = Script(["I ask. ", Calls("ours", {"x": 1})], ["One."])
     served = durable(script.agent(toolsets=[Steps(ours)]))
-    chat.run(served.run, "And now?")
-    chat.run(served.run, "Again?")
+    converse(owner, served.run, "And now?")
+    converse(owner, served.run, "Again?")
     told = [
         [(part.part_kind, getattr(part, "content", None)) for part in message.parts]
         for message in script.asked[2]
@@ -318,42 +333,25 @@ def test_many_turns_wait_for_their_tools_at_once(create: Create) -> None:
     assert [ends(frames(turn)) for turn in turns] == [[("meet", "ok", "met")]] * 12
 
 
-def test_what_is_remembered_is_the_same_after_a_takeover(storage: None) -> None:
+def test_what_is_remembered_is_the_same_after_a_takeover(create: Create) -> None:
     """To the byte: ids and times are those of the turn's records, not of the run."""
-    assert storage is None
+    taken = create(lease_seconds=30)
     remembered: list[Any] = []
-
-    class Died(BaseException):
-        """The container, at the end."""
-
-    chat = Chat()
     script = Script(["I ask. ", Calls("ours", {"x": 1})], ["One."])
     served = durable(script.agent(toolsets=[Steps(ours)]))
 
-    def run(turn: Any) -> None:
-        turn.remember = remembered.append
+    def run(turn: Turn) -> None:
+        vars(turn)["remember"] = remembered.append  # without a session, nothing would
         served.run(turn)
         if len(remembered) == 1:
-            turn._writer._lease.lose("the container died")
+            taken.lease.lose("the container died")
             turn.check()
 
-    def again(turn_id: str) -> None:
-        from functions.turns.owners import Owners
-        from functions.turns.program import Agent
-
-        wait_until(lambda: chat.turn(turn_id).lapsed)
-        Owners(lambda: Agent(run), settings()).take_over(chat.turn(turn_id))
-
-    turn_id = chat.start(run)
-    wait_until(lambda: len(remembered) == 1)
-    again(turn_id)
-    wait_until(lambda: chat.turn(turn_id).finished)
-    assert len(remembered) == 2
+    own(taken, Agent(run))
+    wait_until(lambda: len(remembered) == 1 and taken.lease.lost, 20)
+    take_over(taken, Agent(run))
+    assert frames(taken)[-1].type == "done"
     assert remembered[0] == remembered[1]
     assert len(script.asked) == 2
-    assert [message.kind for message in messages.load(remembered[0])] == [
-        "request",
-        "response",
-        "request",
-        "response",
-    ]
+    kinds = [message.kind for message in messages.load(remembered[0])]
+    assert kinds == ["request", "response", "request", "response"]

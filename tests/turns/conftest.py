@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 
 import pytest
 
 from functions.settings import Settings
-from functions.turns import takeover
-from functions.turns.record import Request
+from functions.turns import record, takeover
+from functions.turns.record import Record, Request
 from functions.turns.takeover import Taken
 
 Create = Callable[..., Taken]
@@ -28,6 +29,22 @@ def settings(**changed: float) -> Settings:
         **changed,
     }
     return Settings(project="demo-agent-turns", allowed_origins=frozenset(), **values)  # type: ignore[arg-type]  # all but threads are floats
+
+
+def lapse(taken: Taken) -> Record:
+    """The turn once nobody has it any more, after its lease was lost: at once, however long the
+    lease is. With a long one a test does not lose it by itself, on a busy machine.
+    """
+    assert taken.lease.lost
+    record.reference(taken.turn.key).update({"lease.seconds": 0})
+    until = time.monotonic() + 20
+    while True:
+        turn = record.load(taken.turn.key)
+        assert turn is not None
+        if turn.lapsed:
+            return turn
+        assert time.monotonic() < until, "took too long"
+        time.sleep(0.05)
 
 
 @pytest.fixture

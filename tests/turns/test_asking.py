@@ -19,8 +19,8 @@ from functions.turns.takeover import Taken
 from functions.turns.tools import Call, tool
 from functions.wire import sse
 from functions.wire.fold import Fold, fold
-from tests.turns.conftest import Create, settings
-from tests.turns.test_takeover import lapsed, load, wait_until
+from tests.turns.conftest import Create, lapse, settings
+from tests.turns.test_takeover import load, wait_until
 from tests.turns.test_writer import stored
 
 
@@ -28,7 +28,7 @@ def own(taken: Taken, run: Callable[[Turn], None], budget: Budget | None = None)
     """Run a turn to its end, or until its lease is lost; the frames of its journal."""
     agent = Agent(run, budget=budget or Budget())
     Owners(lambda: agent, settings(lease_seconds=30)).own(taken)
-    wait_until(lambda: load(taken).finished)
+    wait_until(lambda: load(taken).finished, 20)
     return list(sse.decode(stored(taken)))
 
 
@@ -93,8 +93,8 @@ def test_a_takeover_after_a_withdrawn_attempt_rewinds_to_the_last_finished_step(
     create: Create,
 ) -> None:
     """The rewind of an attempt finishes nothing: the boundary stays where it was."""
-    taken = create()
-    started = Owners(lambda: Agent(first), settings())
+    taken = create(lease_seconds=30)
+    started = Owners(lambda: Agent(first), settings(lease_seconds=30))
 
     def first(turn: Turn) -> None:
         turn.model("one", {}, attempts({"one": 1}))
@@ -111,8 +111,8 @@ def test_a_takeover_after_a_withdrawn_attempt_rewinds_to_the_last_finished_step(
     while seen.count(b"event: rewind") < 2:
         seen += writer.read(fold(sse.decode(seen)).cursor, timeout_seconds=5).frames
     taken.lease.lose("the container died")
-    Owners(lambda: Agent(second), settings()).take_over(lapsed(taken))
-    wait_until(lambda: load(taken).finished)
+    Owners(lambda: Agent(second), settings(lease_seconds=30)).take_over(lapse(taken))
+    wait_until(lambda: load(taken).finished, 20)
     frames = list(sse.decode(stored(taken)))
     assert [frame.data for frame in frames if frame.type == "rewind"][-1] == {"to": 1, "length": 7}
     assert fold(frames).text == "try 1, between try 1, "
@@ -198,7 +198,7 @@ def test_a_turn_that_goes_on_for_ever_ends_by_its_budget(
 @pytest.mark.usefixtures("storage")
 def test_recorded_steps_are_never_refused(create: Create) -> None:
     """A re-run under a smaller budget goes on to the first step that is not recorded."""
-    taken = create()
+    taken = create(lease_seconds=30)
     told: list[str] = []
 
     def run(turn: Turn) -> None:
@@ -212,11 +212,11 @@ def test_recorded_steps_are_never_refused(create: Create) -> None:
         else:
             turn.model("ask", 3, lambda _emit: None)
 
-    Owners(lambda: Agent(run), settings()).own(taken)
-    wait_until(lambda: told == ["done"])
+    Owners(lambda: Agent(run), settings(lease_seconds=30)).own(taken)
+    wait_until(lambda: told == ["done"] and taken.lease.lost, 20)
     small = Agent(run, budget=Budget(model_steps=1, tool_calls=1, tokens=1))
-    Owners(lambda: small, settings()).take_over(lapsed(taken))
-    wait_until(lambda: load(taken).finished)
+    Owners(lambda: small, settings(lease_seconds=30)).take_over(lapse(taken))
+    wait_until(lambda: load(taken).finished, 20)
     assert told == ["done", "done"]
     assert list(sse.decode(stored(taken)))[-1].data["code"] == "budget_exceeded"
 
