@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 import uuid
 from types import FrameType
 
@@ -103,8 +104,23 @@ def _announce(project: Project, stop: threading.Event) -> None:
                 print(f"Still waiting for {function}: {lacking}", flush=True)
                 if "does not exist" in lacking:
                     print(_NOT_LOADED, flush=True)
+    _wake(project)
     turn, other = (str(uuid.uuid4()) for _ in range(2))
     print(lines_to_paste(project, turn, other), flush=True)
+
+
+def _wake(project: Project) -> None:
+    """Commit nothing, for which the Firestore emulator loads itself: on a slow machine that takes
+    longer than a first turn would wait for it.
+    """
+    documents = f"projects/{LOCAL_PROJECT}/databases/(default)/documents"
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{project.port('firestore')}/v1/{documents}:commit",
+        data=b'{"writes": []}',
+        headers={"Authorization": "Bearer owner", "Content-Type": "application/json"},
+    )
+    with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=60) as answered:
+        answered.read()
 
 
 def lines_to_paste(project: Project, turn: str, other: str) -> str:
