@@ -168,7 +168,7 @@ def _stream(line: str, clone: Path, environ: dict[str, str]) -> tuple[int, int]:
     while True:
         try:
             return _paste(line, clone, environ), pastes
-        except ProblemError as problem:
+        except ProblemError as problem:  # noqa: PERF203 - each paste may fail
             if "storage_unavailable" not in str(problem) or time.monotonic() > until:
                 raise
             pastes += 1
