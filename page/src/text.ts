@@ -1,10 +1,21 @@
-/** Text that grows: each paint touches the last line only, however long the text is. */
+/** Text that grows: each paint touches its last block only, however long the text is. */
 
-/** Shows a text in an element, a block for each line. */
+/** Lines are gathered in blocks of about so many characters, which end at a newline. */
+const BLOCK_LENGTH = 1500;
+
+interface Block {
+  readonly element: HTMLElement;
+  readonly node: Text;
+  /** Where in the text it begins. */
+  readonly start: number;
+  /** It has all its lines; the newline at its end is left out, as the next block is a new line. */
+  closed: boolean;
+}
+
+/** Shows a text in an element that keeps newlines. */
 export class GrowingText {
   #text = '';
-  readonly #lines: { readonly block: HTMLElement; readonly node: Text; readonly start: number }[] =
-    [];
+  readonly #blocks: Block[] = [];
 
   constructor(readonly element: HTMLElement) {}
 
@@ -12,44 +23,41 @@ export class GrowingText {
   show(text: string): void {
     if (text === this.#text) return;
     if (!text.startsWith(this.#text)) this.#cut(commonLength(this.#text, text));
-    let from = this.#text.length;
-    while (from < text.length) {
-      const newline = text.indexOf('\n', from);
-      const end = newline === -1 ? text.length : newline + 1;
-      this.#append(text.slice(from, newline === -1 ? end : newline), from, newline !== -1);
-      from = end;
+    for (let from = this.#text.length; from < text.length; ) {
+      const block = this.#open(from);
+      const newline = text.indexOf('\n', Math.max(from, block.start + BLOCK_LENGTH));
+      const end = newline === -1 ? text.length : newline;
+      block.node.appendData(text.slice(from, end));
+      block.closed = newline !== -1;
+      from = block.closed ? end + 1 : end;
     }
     this.#text = text;
   }
 
-  #append(words: string, at: number, closes: boolean): void {
-    let last = this.#lines.at(-1);
-    if (!last || this.#closed) {
-      const block = document.createElement('div');
-      const node = document.createTextNode('');
-      block.append(node);
-      this.element.append(block);
-      last = { block, node, start: at };
-      this.#lines.push(last);
-    }
-    if (words) last.node.appendData(words);
-    this.#closed = closes;
+  /** The last block if it takes more, else a new one that begins there. */
+  #open(start: number): Block {
+    const last = this.#blocks.at(-1);
+    if (last && !last.closed) return last;
+    const element = document.createElement('div');
+    const node = document.createTextNode('');
+    element.append(node);
+    this.element.append(element);
+    const block = { element, node, start, closed: false };
+    this.#blocks.push(block);
+    return block;
   }
-  #closed = false;
 
   #cut(length: number): void {
-    for (;;) {
-      const last = this.#lines.at(-1);
-      if (!last || last.start < length) break;
-      last.block.remove();
-      this.#lines.pop();
-    }
-    const last = this.#lines.at(-1);
-    if (last && length - last.start < last.node.length) {
-      last.node.data = last.node.data.slice(0, length - last.start);
-    }
     this.#text = this.#text.slice(0, length);
-    this.#closed = this.#text.endsWith('\n');
+    for (let last = this.#blocks.at(-1); last && last.start >= length; last = this.#blocks.at(-1)) {
+      last.element.remove();
+      this.#blocks.pop();
+    }
+    const last = this.#blocks.at(-1);
+    if (!last) return;
+    const left = length - last.start;
+    last.closed = last.closed && left > last.node.length;
+    if (left < last.node.length) last.node.data = last.node.data.slice(0, left);
   }
 }
 

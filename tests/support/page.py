@@ -18,7 +18,7 @@ WAIT_MS = 60_000
 """Generous: it is only ever waited for what must come."""
 
 _TEXT = """turn => [...turn.querySelectorAll('.text')].map(text =>
-    [...text.children].map(line => line.textContent).join('\\n'))"""
+    [...text.children].map(block => block.textContent).join('\\n'))"""
 
 # The driver keeps every tab of a headless Chromium visible, so that what a page sees of being
 # hidden is put in place: what it says, and that no frame is ever drawn.
