@@ -111,3 +111,35 @@ def test_the_codebase_is_named() -> None:
     functions = read().config["functions"]
     assert functions["source"] == "."
     assert functions["codebase"] == "agent-turns"
+
+
+_GROUP = """
+const [lib, have] = JSON.parse(process.argv[1]);
+const backend = require(lib + "/deploy/functions/backend.js");
+const helper = require(lib + "/deploy/functions/functionsDeployHelper.js");
+const want = { "agent-turns": backend.of(
+  { id: "start_turn", project: "p", region: "us-central1", platform: "gcfv2" }) };
+const grouped = helper.groupEndpointsByCodebase(want, have);
+console.log(JSON.stringify(backend.allEndpoints(grouped["agent-turns"]).map((one) => one.id)));
+"""
+
+
+def touched(*have: tuple[str, str]) -> list[str]:
+    """Of functions that a project has, by id and codebase, those that deploying ours considers."""
+    there = [
+        {"id": name, "project": "p", "region": "us-central1", "codebase": codebase}
+        for name, codebase in have
+    ]
+    words = json.dumps([str(node.PACKAGE / "lib"), there])
+    done = subprocess.run(
+        [node.locate(), "-e", _GROUP, words], capture_output=True, text=True, check=True, timeout=60
+    )
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_functions_of_another_codebase_are_left_alone_unless_they_have_our_names() -> None:
+    """What is considered and not declared is deleted; what has our name is replaced, whoever's."""
+    assert touched(("api", "default"), ("cron", "theirs")) == []
+    assert touched(("api", "default"), ("old_turns", "agent-turns")) == ["old_turns"]
+    assert touched(("start_turn", "default")) == ["start_turn"]
