@@ -8,8 +8,7 @@ from firebase_functions.options import MemoryOption, RateLimits, RetryConfig
 from flask import Request, Response
 
 from functions.agents import SECRETS, agent
-from functions.endpoints import cancel, delete, finish, front, resume, start, step
-from functions.endpoints import sessions as own_sessions
+from functions.endpoints import cancel, delete, finish, front, resume, sessions, start, step
 from functions.endpoints.service import Service
 from functions.settings import MAX_INSTANCES, MIN_INSTANCES, REGION, THREADS
 
@@ -59,9 +58,9 @@ def cancel_turn(request: Request) -> Response:
 
 
 @_short()
-def sessions(request: Request) -> Response:
+def turn_sessions(request: Request) -> Response:
     """List, read or delete one's sessions."""
-    return own_sessions.serve_sessions(request, service)
+    return sessions.serve_sessions(request, service)
 
 
 @_short()

@@ -205,7 +205,7 @@ def test_the_readme_shows_what_its_lines_print() -> None:
 
 FUNCTIONS = """
 from firebase_functions import https_fn
-from functions.endpoints import delete, sessions as own_sessions, start
+from functions.endpoints import delete, sessions, start
 from functions.endpoints.service import Service
 from guide_sessions import agent
 
@@ -218,8 +218,8 @@ def start_turn(request):
 
 
 @https_fn.on_request()
-def sessions(request):
-    return own_sessions.serve_sessions(request, service)
+def turn_sessions(request):
+    return sessions.serve_sessions(request, service)
 
 
 @https_fn.on_request()
@@ -238,7 +238,7 @@ def test_the_sessions_guide_runs(firestore_emulator: str, tmp_path: Path) -> Non
     }
     lines = "\n".join(blocks("sessions.md", "sh")).replace("python3 -m", f"{sys.executable} -m")
     with ExitStack() as stack:
-        for target in ("start_turn", "sessions", "delete_turns"):
+        for target in ("start_turn", "turn_sessions", "delete_turns"):
             server = FunctionServer(target, firestore_emulator, PROJECT, environ)
             lines = lines.replace(f"$at/{target}", stack.enter_context(server).url)
         lines = lines.replace("curl -s", "curl --fail -w '\\n' -s")

@@ -1,4 +1,4 @@
-"""`sessions`: GET lists one's sessions, or reads one; DELETE deletes one. All need a user."""
+"""`turn_sessions`: GET lists one's sessions, or reads one; DELETE deletes one. All need a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sessions` and `delete_turns` over HTTP: one's own, and nobody else's."""
+"""`turn_sessions` and `delete_turns` over HTTP: one's own, and nobody else's."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def starter(firestore_emulator: str) -> Iterator[FunctionServer]:
 
 @pytest.fixture(scope="module")
 def listing(firestore_emulator: str) -> Iterator[FunctionServer]:
-    """A process of `sessions`."""
-    with FunctionServer("sessions", firestore_emulator, PROJECT, {}) as server:
+    """A process of `turn_sessions`."""
+    with FunctionServer("turn_sessions", firestore_emulator, PROJECT, {}) as server:
         yield server
 
 
@@ -65,7 +65,7 @@ def uid() -> str:
 def ask(
     server: FunctionServer, uid: str | None, query: str = "", method: str = "GET"
 ) -> tuple[int, Any]:
-    """Call `sessions`: the status, and the answer or the error's code."""
+    """Call `turn_sessions`: the status, and the answer or the error's code."""
     given = headers(new_turn_id(), uid=uid, Origin=ORIGIN)
     with RawStream(server.url + query, method, given) as stream:
         assert stream.headers["access-control-allow-origin"] == ORIGIN

@@ -121,7 +121,7 @@ def answered(place: Place) -> list[tuple[Hostile, Answer]]:
 
 def methods() -> dict[str, tuple[str, ...]]:
     """What each function takes; what `main` deploys besides is asked by POST."""
-    taken = {"resume_turn": ("POST", "GET"), "sessions": ("GET", "DELETE")}
+    taken = {"resume_turn": ("POST", "GET"), "turn_sessions": ("GET", "DELETE")}
     return {name: taken.get(name, ("POST",)) for name in DEPLOYED}
 
 

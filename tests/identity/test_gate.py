@@ -20,7 +20,7 @@ WELL_FORMED: dict[str, tuple[str, object]] = {
     "resume_turn": ("GET", None),
     "run_tool_step": ("POST", {"step": 1, "decision": "approve"}),
     "cancel_turn": ("POST", None),
-    "sessions": ("GET", None),
+    "turn_sessions": ("GET", None),
     "delete_turns": ("POST", {"all": True}),
 }
 """A request that each would serve, but for its tokens."""

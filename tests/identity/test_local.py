@@ -101,7 +101,7 @@ def test_what_only_a_user_has_asks_for_one_before_the_token_is_used_up(
     module_serve: Serve,
 ) -> None:
     """Also where REQUIRE_AUTH=false lets others in elsewhere."""
-    sessions, given = module_serve("sessions"), headers(new_turn_id())
+    sessions, given = module_serve("turn_sessions"), headers(new_turn_id())
     with RawStream(sessions.url, "GET", given) as stream:
         assert (stream.status, error_of(stream)["code"]) == REQUIRED
     given["Authorization"] = f"Bearer {id_token('ada')}"

@@ -55,13 +55,13 @@ def servers(firestore_emulator: str) -> Iterator[dict[str, FunctionServer]]:
     """A process of each function."""
     made: dict[str, FunctionServer] = {}
     with ExitStack() as stack:
-        for target in ("start_turn", "sessions", *ON_A_TURN):
+        for target in ("start_turn", "turn_sessions", *ON_A_TURN):
             server = FunctionServer(target, firestore_emulator, PROJECT, {"LEASE_SECONDS": "9"})
             made[target] = stack.enter_context(server)
 
         def first(server: FunctionServer) -> Answer:
             (function,) = (name for name, one in made.items() if one is server)
-            if function == "sessions":
+            if function == "turn_sessions":
                 return of_session(made, "GET", Who("1:2:web:a", "first"), "")
             return ask(made, function, Who("1:2:web:a", "first"), new_turn_id(), prompt="[]")
 
@@ -94,7 +94,7 @@ def of_session(
     bearer = None if who.uid is None else id_token(who.uid)
     query = f"?id={session_id}" if session_id else ""
     return call(
-        servers["sessions"], app=app_check(who.app), bearer=bearer, method=method, query=query
+        servers["turn_sessions"], app=app_check(who.app), bearer=bearer, method=method, query=query
     )
 
 

@@ -21,8 +21,7 @@ from flask import Request, Response
 from google.cloud.firestore import Increment
 
 from functions import firestore
-from functions.endpoints import cancel, delete, finish, front, resume, start, step
-from functions.endpoints import sessions as own_sessions
+from functions.endpoints import cancel, delete, finish, front, resume, sessions, start, step
 from functions.endpoints.service import Service
 from functions.turns.program import Agent, ModelUnavailable, StepFailed, Turn
 from functions.turns.tools import Call, Happened, Policy, ToolError, tool
@@ -329,9 +328,9 @@ def cancel_turn(request: Request) -> Response:
 
 
 @https_fn.on_request()
-def sessions(request: Request) -> Response:
-    """`sessions`, of the scripted agent's users."""
-    return own_sessions.serve_sessions(request, service)
+def turn_sessions(request: Request) -> Response:
+    """`turn_sessions`, of the scripted agent's users."""
+    return sessions.serve_sessions(request, service)
 
 
 @https_fn.on_request()

@@ -144,7 +144,7 @@ class _Maker:
             "more": [],
         }
         made.body = self._proper_body(function, turn_id)
-        if function == "sessions":
+        if function == "turn_sessions":
             made.target = self._choose.choice([b"/", b"/?id=a-session"])
         framing: Callable[[Hostile], Pairs] = self._length
         wrongs: list[str] = self._choose.choices(
