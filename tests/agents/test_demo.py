@@ -229,7 +229,8 @@ def test_an_owner_killed_before_the_charge_is_recorded_charges_once(
         owner.kill()
         lost.read_to_end()
         state = folded(lost)
-    assert statuses(lost) == {"open_ticket": "ok"}
+    # Side by side with the charge the ticket may be recorded before it, or wait behind it.
+    assert statuses(lost) in ({}, {"open_ticket": "ok"})
     with resume(demo_of("resume_turn"), turn_id, state.cursor) as stream:
         stream.read_to_end(timeout=30)
         folded(stream, into=state)

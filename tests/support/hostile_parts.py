@@ -194,8 +194,9 @@ BODIES = [
     b'{"prompt":"x","sessionId":"../x"}',
     b'{"prompt":"x","sessionId":1e999}',
     b'{"__proto__":{}}',
-    b'{"prompt":"' + b"x" * 50_001 + b'"}',
-    b'{"prompt":"' + b"y" * 270_000 + b'"}',
+    # Few in a list this long would be too few: a run must meet them at every function.
+    *4 * [b'{"prompt":"' + b"x" * 50_001 + b'"}'],
+    *4 * [b'{"prompt":"' + b"y" * 270_000 + b'"}'],
     b'{"step":0,"decision":"approve"}',
     b'{"step":1.5,"decision":"deny"}',
     b'{"step":true,"decision":"deny"}',
