@@ -82,8 +82,13 @@ def after(calls: list[list[Any]]) -> dict[str, Any]:
     fields = [
         {"name": url.removeprefix("/"), **body} for verb, url, body in calls if verb == "patch"
     ]
+    # Firestore adds the document's name to a composite index, in the order of its last field.
     indexes = [
-        {"name": f"{url.removeprefix('/')}/{number}", **body}
+        {
+            **body,
+            "name": f"{url.removeprefix('/')}/{number}",
+            "fields": [*body["fields"], {**body["fields"][-1], "fieldPath": "__name__"}],
+        }
         for number, (verb, url, body) in enumerate(calls)
         if verb == "post"
     ]

@@ -368,7 +368,7 @@ def of_step(position: int, *statuses: str) -> Predicate:
 
     def selects(request: Any) -> bool:
         for write in request.writes:
-            if write.update.name.endswith(f"/steps/{position:06d}"):
+            if write.update.name.endswith(f"/agent_turn_steps/{position:06d}"):
                 fields = write.update.fields
                 status = fields["status"].string_value if "status" in fields else ""
                 return status in statuses if statuses else not status and "decision" in fields
