@@ -34,6 +34,8 @@ export class Chat {
   readonly #send = the('send', HTMLButtonElement);
   readonly #stop = the('stop', HTMLButtonElement);
   readonly #latest = the('latest', HTMLButtonElement);
+  /** The reader is at the newest words, and is kept there. */
+  #follows = true;
 
   constructor(
     private readonly client: TurnClient,
@@ -138,8 +140,13 @@ export class Chat {
     });
     this.#latest.addEventListener('click', () => this.#toEnd());
     this.#scroll.addEventListener('scroll', () => {
-      if (this.#isAtEnd()) this.#latest.hidden = true;
+      this.#follows = this.#isAtEnd();
+      if (this.#follows) this.#latest.hidden = true;
     });
+    // A phone is turned, its keyboard opens, the window changes: the text is laid out anew.
+    new ResizeObserver(() => {
+      if (this.#follows) this.#toEnd();
+    }).observe(this.#scroll);
     addEventListener('pagehide', () => this.#saveAll());
     document.addEventListener('visibilitychange', () => {
       if (document.hidden) this.#saveAll();
@@ -170,8 +177,10 @@ export class Chat {
     return scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
   }
 
+  /** To the newest words; without any, to the welcome's beginning. */
   #toEnd(): void {
-    this.#scroll.scrollTop = this.#scroll.scrollHeight;
+    this.#scroll.scrollTop = this.#turns.size > 0 ? this.#scroll.scrollHeight : 0;
+    this.#follows = true;
     this.#latest.hidden = true;
   }
 }

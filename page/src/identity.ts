@@ -15,7 +15,7 @@ import { type Site, SiteProblem } from './site.js';
 export interface Identity {
   readonly tokens: Tokens;
   readonly uid: string;
-  /** Forget this guest and everything that was theirs; the page loads anew as another. */
+  /** Sign this guest out; the page loads anew as another. */
   leave(): Promise<void>;
 }
 

@@ -73,7 +73,10 @@ function breakers(network: BadNetwork, timeline: Timeline, control: Control | nu
 
 function account(identity: Identity, onNew: () => void): void {
   const who = h('span', { class: 'who', title: identity.uid }, `Guest ${identity.uid.slice(0, 4)}`);
-  const leave = () => void identity.leave();
+  const leave = () => {
+    onNew();
+    void identity.leave();
+  };
   the('account').append(
     who,
     h('button', { type: 'button', class: 'link who', click: leave }, 'Sign out'),

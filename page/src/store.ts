@@ -48,7 +48,7 @@ export class Store {
   clear(): void {
     for (const turnId of this.turnIds()) localStorage.removeItem(this.#key(`turn:${turnId}`));
     localStorage.removeItem(this.#key('session'));
-    this.#put('turns', '[]');
+    localStorage.removeItem(this.#key('turns'));
   }
 
   /** Call `listener` when another tab changed the list. */

@@ -56,6 +56,48 @@ def test_a_phone_needs_no_sideways_scroll(chat: ChatPage) -> None:
         assert wide == [], view
 
 
+def test_a_reader_at_the_end_stays_there_when_the_page_is_laid_out_anew(chat: ChatPage) -> None:
+    """A phone is turned; the way to the end is offered to a reader who is elsewhere, as before."""
+    chat.send("A long answer silence=0 rate=2000 words=600")
+    chat.wait_for("done")
+    at_end = """() => { const {scrollHeight, scrollTop, clientHeight} =
+        document.getElementById('scroll'); return scrollHeight - scrollTop - clientHeight < 2 }"""
+    for width, height in ((360, 720), (720, 360), (1280, 800)):
+        chat.page.set_viewport_size({"width": width, "height": height})
+        chat.page.wait_for_function(at_end)
+    chat.evaluate("document.getElementById('scroll').scrollTop = 0")
+    chat.page.wait_for_function("document.getElementById('scroll').scrollTop === 0")
+    chat.page.set_viewport_size({"width": 360, "height": 720})
+    chat.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert chat.evaluate("document.getElementById('scroll').scrollTop") == 0
+
+
+def test_a_new_chat_on_a_phone_begins_at_the_top(chat: ChatPage) -> None:
+    """Where the welcome is longer than the screen."""
+    chat.page.set_viewport_size({"width": 360, "height": 500})
+    for _ in range(2):
+        assert chat.evaluate(
+            """document.querySelector('#welcome h2').getBoundingClientRect().top
+                >= document.getElementById('scroll').getBoundingClientRect().top"""
+        )
+        chat.press("#new")
+
+
+def test_no_label_of_the_idle_chart_is_cut_off(chat: ChatPage) -> None:
+    """Each is inside of the picture, whatever its length."""
+    chat.open("labs")
+    outside: list[str] = chat.evaluate(
+        """() => [...document.querySelectorAll('#lab-idle-timeout .chart > svg text')]
+            .filter(each => {
+              const [label, whole] = [each, each.ownerSVGElement]
+                  .map(one => one.getBoundingClientRect());
+              return label.right > whole.right + 0.5 || label.left < whole.left - 0.5;
+            }).map(each => each.textContent)"""
+    )
+    assert chat.page.locator("#lab-idle-timeout .chart > svg text").count() > 5
+    assert outside == []
+
+
 def test_no_foreign_page_may_frame_it(stack: Stack) -> None:
     """Its buttons approve refunds: nobody may lay something else over them."""
     with urllib.request.urlopen(stack.suite.hosting, timeout=30) as response:

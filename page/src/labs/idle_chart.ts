@@ -5,6 +5,8 @@ import { h } from '../dom.js';
 const [WIDTH, LANE, TOP, LEFT] = [720, 64, 8, 8];
 const LANES = ['Keep-alives count', 'Keep-alives do not count'];
 const REDRAW_MS = 100;
+/** Half a label of the axis: a nearer one to the edge would be cut off. */
+const ROOM_FOR_TICK = 20;
 
 type Mark = { readonly kind: 'open' | 'cut' | 'close' | 'event' | 'ping'; readonly at: number };
 
@@ -72,7 +74,7 @@ export class IdleChart {
     const parts: SVGElement[] = [];
     for (let second = 0; second <= span; second += span > 40 ? 10 : 5) {
       parts.push(line('axis', x(second), TOP + 20, x(second), height - 20));
-      const anchor = second === 0 ? 'start' : 'middle';
+      const anchor = second === 0 ? 'start' : x(second) > WIDTH - ROOM_FOR_TICK ? 'end' : 'middle';
       parts.push(text('tick', `${second} s`, x(second), height - 6, anchor));
     }
     for (const [index, name] of LANES.entries()) {

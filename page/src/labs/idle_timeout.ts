@@ -43,7 +43,7 @@ export function idleTimeoutLab(parts: Parts): HTMLElement {
         counted.text === uncounted.text ? 'Both answers are the same' : 'The answers differ';
       say(
         outcome,
-        `${same}. The proxy cut ${times(counted.cuts)} where keep-alives count, and ${times(uncounted.cuts)} where they do not.`,
+        `${same}. The proxy ${cut(counted.cuts)} where keep-alives count, and ${cut(uncounted.cuts)} where they do not.`,
       );
     } catch (error) {
       say(outcome, `The lab could not be run: ${(error as Error).message}`);
@@ -125,6 +125,6 @@ function choice(
   };
 }
 
-function times(number: number): string {
-  return number === 0 ? 'never' : number === 1 ? 'once' : `${number} times`;
+function cut(times: number): string {
+  return times === 0 ? 'never cut' : times === 1 ? 'cut once' : `cut ${times} times`;
 }
