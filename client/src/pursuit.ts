@@ -118,9 +118,9 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
   function ended({ why, setback }: Outcome, call: Call): void {
     const { problem } = setback;
     if (why === 'over' || turn.hasEnded()) return turn.stands('over');
-    if (why === 'refused') tell({ kind: why, status: problem.status ?? 0, code: problem.code });
-    else tell({ kind: 'dropped', why, message: problem.message });
     const waits = why === 'ended' && turn.waits();
+    if (why === 'refused') tell({ kind: why, status: problem.status ?? 0, code: problem.code });
+    else if (!waits) tell({ kind: 'dropped', why, message: problem.message });
     note({ problem: waits ? null : problem });
     turn.stands(waits ? 'waiting' : 'reconnecting', problem);
     if (waits || why === 'hidden') return;

@@ -55,9 +55,10 @@ async function asking(t: Parameters<TurnServer['listen']>[0]) {
 
 test('a turn waits for a person, connected to nothing; decisions run one after the other', async (t) => {
   const server = await asking(t);
-  const { client } = clientOf(server);
+  const { client, timeline } = clientOf(server);
   const turn = client.start(PROMPT);
   await until(() => turn.getSnapshot().status === 'waiting');
+  assert.ok(!timeline.some(({ kind }) => kind === 'dropped'), 'its response ended as it should');
   const { pending } = turn.getSnapshot();
   assert.deepEqual(
     pending.map(({ step, args, expiresAt }) => [step, args, expiresAt]),
