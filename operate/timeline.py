@@ -79,10 +79,10 @@ def _journal(found: Found, *, text: bool) -> Iterator[str]:
                 yield f"  silence of {silence:.1f} s"
             if chunk.epoch > before.chunk.epoch:
                 took = f"{chunk.nonce[:8]} took over {silence:.1f} s later"
-                unused = f"ids {chunk.after + 1}–{chunk.first - 1} are left out"
+                unused = f"ids {_ids(chunk.after + 1, chunk.first - 1)} are left out"
                 yield f"  epoch {chunk.epoch}: {took}; {unused}"
         frames = list(sse.decode(chunk.frames))
-        ids = f"{chunk.first}–{chunk.last}" if frames else "-"
+        ids = _ids(chunk.first, chunk.last) if frames else "-"
         yield (
             f"{_time(one.at):<15} {chunk.index:>5} {ids:>15} {chunk.epoch:>5} "
             f"{chunk.nonce[:8]} {_what(frames)}"
@@ -91,7 +91,8 @@ def _journal(found: Found, *, text: bool) -> Iterator[str]:
             yield from _texts(frames)
         before, expected = one, chunk.index + 1
     if before is None:
-        yield "  nothing is committed yet"
+        deleted = found.turn.status == DELETED
+        yield "  its content was deleted" if deleted else "  nothing is committed yet"
     elif not before.chunk.terminal and found.turn.finished:
         yield "  gap: the end is missing"
 
@@ -138,6 +139,10 @@ def _step(one: Recorded, *, text: bool) -> Iterator[str]:
         yield f"     note of {note['by']} at {_day(note['at'])}: {note['text']}"
     if text and step.finished:
         yield f"     {step.result}"
+
+
+def _ids(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}–{last}"
 
 
 def _chunks(first: int, last: int) -> str:

@@ -94,6 +94,7 @@ def test_a_timeline_tells_who_wrote_what_and_who_took_over(troubled: str) -> Non
     assert re.search(r"2 tool  once in_doubt; begun by 1, written by epoch 2", told)
     assert "done stop" in told
     assert "gap" not in told
+    assert not re.search(r"\b(\d+)–\1\b", told), "one id is no range"
     assert SECRET not in told
     assert SECRET in operate("timeline", troubled, "--text")
 
@@ -206,6 +207,7 @@ def test_a_user_is_deleted_when_it_is_said_twice(storage: None) -> None:
     assert "deleted 1 turns" in operate("delete", "--uid", uid, "--yes")
     told = operate("timeline", "--uid", uid, "--turn", turn_id, "--text")
     assert "status   deleted" in told
+    assert "its content was deleted" in told
     assert SECRET not in told
 
 
