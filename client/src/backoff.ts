@@ -6,7 +6,7 @@ import type { TurnProblem } from './view.js';
 export interface BackoffOptions {
   /** The first delay is at most this; each further one at most twice the one before. Default 500. */
   readonly baseMs: number;
-  /** No delay is longer, but for what `Retry-After` asks. Default 30,000. */
+  /** No delay is longer, but for what `Retry-After` asks on top. Default 30,000. */
   readonly capMs: number;
   /** After so many failed attempts in a row the client gives up; a new event starts the count again. Default 10. */
   readonly maxFailures: number;
@@ -50,14 +50,12 @@ export function judge(
   options: BackoffOptions,
   random: number,
 ): Verdict {
+  const firm = retryAfterMs !== null;
   if (problem.status === 401 && !refreshed) return { kind: 'refresh' };
-  if (isFinal(problem)) return { kind: 'error' };
+  if (!firm && isFinal(problem)) return { kind: 'error' };
   if (failures >= options.maxFailures) return { kind: 'failed' };
-  const { baseMs, capMs } = options;
-  if (retryAfterMs !== null)
-    return { kind: 'retry', delayMs: retryAfterMs + random * baseMs, firm: true };
-  const most = Math.min(capMs, baseMs * 2 ** Math.max(0, failures - 1));
-  return { kind: 'retry', delayMs: random * most, firm: false };
+  const most = Math.min(options.capMs, options.baseMs * 2 ** Math.max(0, failures - 1));
+  return { kind: 'retry', delayMs: (retryAfterMs ?? 0) + random * most, firm };
 }
 
 /**
@@ -71,7 +69,7 @@ export function retryAfter(header: string | null, now: number): number | null {
   return Number.isNaN(ms) ? null : Math.min(Math.max(ms, 0), RETRY_AFTER_CAP_MS);
 }
 
-/** Whether the same call would be refused again: an error that names no later time to come back. */
+/** Whether the same call would be refused again, unless the server named a time to come back. */
 function isFinal({ code, status }: TurnProblem): boolean {
   if (status === null || status === 408 || status === 425 || status === 429) return false;
   return status < 500 || code === 'agent_failed' || code === 'not_configured';

@@ -35,7 +35,8 @@ export class TurnClient {
 }
 
 function isSaved(saved: { readonly turnId: string }): saved is SavedTurn {
-  return (saved as SavedTurn).version === 1;
+  const { version, state } = saved as Partial<SavedTurn>;
+  return version === 1 && Array.isArray(state?.steps);
 }
 
 function fresh(turnId: string, parts: Partial<SavedTurn>): SavedTurn {

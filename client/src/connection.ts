@@ -12,9 +12,8 @@ import type { DropReason } from './view.js';
  * How an attempt ended: dropped, or `refused` with an error, or `over`: a stream that has no more
  * events (204), another call that was answered.
  */
-export interface Outcome {
+export interface Outcome extends Setback {
   readonly why: DropReason | 'refused' | 'over';
-  readonly setback: Setback;
 }
 
 /** An attempt under way. */
@@ -23,8 +22,8 @@ export interface Connection {
   readonly outcome: Promise<Outcome>;
   /** End now, for that reason; without effect after the end. */
   drop(why: DropReason): void;
-  /** How long no byte has come, by the wall clock, which goes on while a page is frozen. */
-  silentMs(): number;
+  /** Whether it is silent for too long, by the wall clock: that goes on while a page is frozen. */
+  isStale(): boolean;
 }
 
 /** Where a stream tells what comes. Nothing is told after its end. */
@@ -48,12 +47,14 @@ export class HandlerError extends Error {}
 /** Longer than any frame of the protocol; what holds more is no stream of ours. */
 const MAX_FRAME_CHARACTERS = 2_000_000;
 const SLICE_BYTES = 16_384;
-/** The default of `idleMs`. */
-export const IDLE_MS = 10_000;
+/** The default of `answerMs`. */
+export const ANSWER_MS = 30_000;
 /** Work goes on for so long at most before the page may paint and answer clicks. */
 const WORK_MS = 8;
-/** What comes within this of the first byte came with it. */
-const BURST_MS = 100;
+/** The server's pings are seconds apart: two within this came in one burst. */
+const PINGS_MS = 100;
+/** A fresh turn's end is stored before it is sent: within this of the first byte, it was held back. */
+const END_MS = 20;
 
 /**
  * Make a request.
@@ -68,18 +69,18 @@ export function connect(
   sink: Sink | null,
   fresh: boolean,
 ): Connection {
-  const { idleMs = IDLE_MS, answerMs = 30_000, slowMs = 3_000 } = client;
+  const { idleMs = 10_000, answerMs = ANSWER_MS, slowMs = 3_000 } = client;
   const send: typeof fetch = client.fetch ?? ((...request) => fetch(...request));
   const abort = new AbortController();
   const ended = defer<Outcome>();
   let over = false;
-  let heard = Date.now();
-  let deadline = 0;
+  let deadline: number;
+  let staleAt: number;
   let timer: ReturnType<typeof setTimeout>;
   let slow: ReturnType<typeof setTimeout>;
 
   void run();
-  return { outcome: ended.promise, drop, silentMs: () => Date.now() - heard };
+  return { outcome: ended.promise, drop, isStale: () => Date.now() > staleAt };
 
   async function run(): Promise<void> {
     let why: DropReason = 'tokens';
@@ -107,7 +108,7 @@ export function connect(
         const setback = setbackOf(response, said);
         const isOver = status === 204 || (!sink && ok && typeof said?.['status'] === 'string');
         const isRefused = setback.problem.status !== null;
-        end({ why: isOver ? 'over' : isRefused ? 'refused' : 'bad_content', setback });
+        end({ why: isOver ? 'over' : isRefused ? 'refused' : 'bad_content', ...setback });
       }
     } catch (error) {
       if (error instanceof Unreadable) why = 'bad_content';
@@ -118,22 +119,23 @@ export function connect(
 
   async function read(sink: Sink, body: ReadableStream<Uint8Array>, sent: number): Promise<void> {
     let first = 0;
+    let now = 0;
     let pings = 0;
-    // The server sends pings seconds apart, and a fresh turn's end some time after its beginning.
-    const notice = () => {
-      if (first - sent > slowMs && performance.now() - first < BURST_MS) sink.notice('buffered');
+    let worked = 0;
+    const notice = (burstMs: number) => {
+      if (first - sent > slowMs && now - first < burstMs) sink.notice('buffered');
     };
     const parser = createParser({
       maxBufferSize: MAX_FRAME_CHARACTERS,
       onEvent: (message) => {
         if (over || sink.frame(message)) return;
-        if (fresh) notice();
+        if (fresh) notice(END_MS);
         drop('ended');
       },
       onComment: () => {
         if (over) return;
         sink.ping();
-        if (++pings === 2) notice();
+        if (++pings === 2) notice(PINGS_MS);
       },
       onError: ({ type }) => {
         if (type === 'max-buffer-size-exceeded') throw new Unreadable(type);
@@ -143,20 +145,20 @@ export function connect(
     const reader = body.getReader();
     // The signal releases the socket; this, what a `fetch` of the page's own holds.
     ended.promise.then(() => reader.cancel()).catch(() => {});
-    let began = performance.now();
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
       clearTimeout(slow);
-      heard = Date.now();
-      const now = performance.now();
+      now = performance.now();
       first ||= now;
-      deadline = now + idleMs;
+      extend(idleMs);
       for (let from = 0; from < value.length && !over; from += SLICE_BYTES) {
+        const began = performance.now();
         parser.feed(decoder.decode(value.subarray(from, from + SLICE_BYTES), { stream: true }));
-        if (performance.now() - began > WORK_MS) {
+        worked += performance.now() - began;
+        if (worked > WORK_MS) {
           await breath();
-          began = performance.now();
+          worked = 0;
         }
       }
       if (over) return;
@@ -165,7 +167,7 @@ export function connect(
 
   /** Drop the connection in so long, unless the deadline is moved before. */
   function expect(ms: number, why: DropReason): void {
-    deadline = performance.now() + ms;
+    extend(ms);
     clearTimeout(timer);
     timer = setTimeout(check, ms);
 
@@ -176,12 +178,17 @@ export function connect(
     }
   }
 
+  function extend(ms: number): void {
+    deadline = performance.now() + ms;
+    staleAt = Date.now() + ms;
+  }
+
   function warn(notice: 'no_answer' | 'buffered'): void {
     slow = setTimeout(() => over || sink?.notice(notice), slowMs);
   }
 
   function drop(why: DropReason, message: string = why): void {
-    end({ why, setback: { problem: problem(why, message), retryAfterMs: null } });
+    end({ why, problem: problem(why, message), retryAfterMs: null });
   }
 
   function end(outcome: Outcome): void {

@@ -1,14 +1,8 @@
 /**
- * Return a fresh, unguessable turn id: a random UUID. Works on plain http too, where
- * `crypto.randomUUID` is absent.
+ * Return a fresh, unguessable turn id: 128 random bits in hexadecimal digits. Not made by
+ * `crypto.randomUUID`, which pages on plain http lack.
  */
 export function newTurnId(): string {
-  return (
-    crypto.randomUUID?.() ??
-    // Each digit is random; that of the variant, 8, keeps its upper two bits.
-    '00000000-0000-4000-8000-000000000000'.replace(/[08]/g, (digit) => {
-      const [byte = 0] = crypto.getRandomValues(new Uint8Array(1));
-      return (digit === '0' ? byte & 15 : 8 | (byte & 3)).toString(16);
-    })
-  );
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

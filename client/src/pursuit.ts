@@ -3,7 +3,7 @@
 import type { EventSourceMessage } from 'eventsource-parser';
 import { BACKOFF, judge } from './backoff.js';
 import { type Call, place } from './calls.js';
-import { type Connection, IDLE_MS, type Outcome, type Sink } from './connection.js';
+import type { Connection, Outcome, Sink } from './connection.js';
 import { isOffline } from './lifecycle.js';
 import type { ClientOptions } from './options.js';
 import type { Tell } from './timeline.js';
@@ -86,7 +86,7 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
     if (!call) return;
     clearTimeout(timer);
     progress = firm = false;
-    note({ attempt: view.attempt + 1, retryAt: null });
+    note({ attempt: view.attempt + 1, retryAt: null, notice: null });
     live = place(call, client, tell, refreshing, view.attempt, sink(call));
     void live.outcome.then((outcome) => {
       live = null;
@@ -115,22 +115,25 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
     };
   }
 
-  function ended({ why, setback }: Outcome, call: Call): void {
-    const { problem } = setback;
+  function ended(outcome: Outcome, call: Call): void {
+    const { why, problem } = outcome;
     if (why === 'over' || turn.hasEnded()) return turn.stands('over');
-    const waits = why === 'ended' && turn.waits();
+    if (why === 'ended' && turn.waits()) {
+      note({ problem: null });
+      return turn.stands('waiting');
+    }
     if (why === 'refused') tell({ kind: why, status: problem.status ?? 0, code: problem.code });
-    else if (!waits) tell({ kind: 'dropped', why, message: problem.message });
-    note({ problem: waits ? null : problem });
-    turn.stands(waits ? 'waiting' : 'reconnecting', problem);
-    if (waits || why === 'hidden') return;
+    else tell({ kind: 'dropped', why, message: problem.message });
+    note({ problem });
+    turn.stands('reconnecting', problem);
+    if (why === 'hidden') return;
     if (why === 'woken') return connect();
     if (why !== 'refused' && isOffline()) {
       notice('offline');
       return later(backoff.capMs);
     }
     if (!progress) note({ failures: view.failures + 1 });
-    const verdict = judge(setback, view.failures, refreshing, backoff, Math.random());
+    const verdict = judge(outcome, view.failures, refreshing, backoff, Math.random());
     refreshing = verdict.kind === 'refresh';
     if (verdict.kind === 'retry') {
       firm = verdict.firm;
@@ -152,7 +155,7 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
 
   function wake(suspect: boolean): void {
     if (!live) firm || connect();
-    else if (suspect || live.silentMs() > (client.idleMs ?? IDLE_MS)) live.drop('woken');
+    else if (suspect || live.isStale()) live.drop('woken');
   }
 
   function insist(): void {
@@ -164,8 +167,7 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
   function leave(): void {
     left = true;
     firm = false;
-    clearTimeout(timer);
-    live?.drop('hidden');
+    end();
   }
 
   function shown(): void {

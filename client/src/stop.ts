@@ -25,13 +25,12 @@ export async function askToStop(
   let refresh = false;
   for (let failures = 1; !isMoot(); failures++) {
     const early = comes();
-    const { why, setback } = await ask(refresh).outcome;
-    if (why === 'over') break;
-    const { problem } = setback;
+    const outcome = await ask(refresh).outcome;
+    const { why, problem } = outcome;
+    if (why === 'over' || isMoot()) break;
     // A turn that is not there yet cannot be stopped yet: to be asked again.
-    const status = early && problem.code === 'unknown_turn' ? null : problem.status;
-    const judged = { ...setback, problem: { ...problem, status } };
-    const verdict = judge(judged, failures, refresh, backoff, Math.random());
+    const soon = early && problem.code === 'unknown_turn' ? { retryAfterMs: 0 } : {};
+    const verdict = judge({ ...outcome, ...soon }, failures, refresh, backoff, Math.random());
     refresh = verdict.kind === 'refresh';
     if (verdict.kind === 'retry')
       await new Promise((resolve) => setTimeout(resolve, verdict.delayMs));

@@ -4,7 +4,7 @@ import type { EventSourceMessage } from 'eventsource-parser';
 import { problem } from './answer.js';
 import { type Call, place } from './calls.js';
 import type { TurnHandle } from './client.js';
-import { type Connection, HandlerError } from './connection.js';
+import { ANSWER_MS, type Connection, HandlerError } from './connection.js';
 import { decode } from './decode.js';
 import { TurnError } from './errors.js';
 import { decided, fold, isPending, waits } from './fold.js';
@@ -15,7 +15,7 @@ import { type Deferred, defer } from './promise.js';
 import { pursue, type Standing } from './pursuit.js';
 import { askToStop } from './stop.js';
 import { guarded, teller } from './timeline.js';
-import type { SavedTurn, TurnProblem, TurnStatus, TurnView } from './view.js';
+import type { SavedTurn, Step, TurnProblem, TurnStatus, TurnView } from './view.js';
 
 type Decision = 'approve' | 'deny';
 
@@ -40,6 +40,8 @@ export function follow(
   let over = false;
   /** Another step runs: the next decision waits until the stream has said what came of it. */
   let busy = false;
+  /** When a start was posted last. One whose connection was lost may still arrive. */
+  let posted = Date.now();
   /** How often the turn was found waiting since its last event. */
   let looks = 0;
   let stopping: Deferred<void> | null = null;
@@ -64,8 +66,9 @@ export function follow(
     client,
     tell,
   );
-  let { steps } = state;
-  let pending = steps.filter(isPending());
+  let pending: readonly Step[] = [];
+  /** Those that `pending` was found in. */
+  let steps = pending;
   let view = look();
   const unwatch = watch({
     online: () => pursuit.wake(true),
@@ -92,7 +95,7 @@ export function follow(
     deny: (step) => decide(step, 'deny'),
     stop,
     reconnect: pursuit.insist,
-    close: () => over || settle('closed'),
+    close: () => settle('closed'),
     save: () => ({ ...saved, begun, stopping: !!stopping, state }),
   };
 
@@ -104,7 +107,9 @@ export function follow(
     if (!begun) {
       const body = { prompt, sessionId: sessionId ?? undefined };
       // A start that is stopped is not posted again: the stop's answer says how it stands.
-      return stopping ? null : { name: 'start_turn', turnId, cursor, body };
+      if (stopping) return null;
+      posted = Date.now();
+      return { name: 'start_turn', turnId, cursor, body };
     }
     const [first] = decisions;
     if (!first || busy || !waits(state)) return { name: 'resume_turn', turnId, cursor };
@@ -160,7 +165,11 @@ export function follow(
       settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
     else {
       error = end?.type === 'error' ? end.error : (reason ?? OVER);
-      if (standing !== 'failed') return settle('error');
+      if (standing !== 'failed') {
+        // A start that was refused is not posted again, not by a reloaded page either.
+        if (!begun) state = { ...state, end: { type: 'error', error } };
+        return settle('error');
+      }
       reject(error);
       show(standing);
     }
@@ -190,14 +199,14 @@ export function follow(
 
   // What a person does
 
-  function decide(step: number, decision: Decision): Promise<void> {
+  async function decide(step: number, decision: Decision): Promise<void> {
     const known = state.steps.find((each) => each.step === step);
     if (!known || over || status === 'failed')
-      return Promise.reject(new TurnError(error ?? problem('unknown_step', `no step ${step}`)));
-    if (known.status !== 'pending') return Promise.resolve();
+      throw new TurnError(error ?? problem('unknown_step', `no step ${step}`));
+    if (known.status !== 'pending') return;
     const entry = { ...(decisions.get(step) ?? defer()), decision };
     decisions.set(step, entry);
-    if (status === 'waiting') pursuit.connect();
+    pursuit.wake(false);
     return entry.promise;
   }
 
@@ -224,7 +233,7 @@ export function follow(
         return asking;
       },
       () => stopping !== asked,
-      () => !begun && pursuit.isLive(),
+      () => !begun && (pursuit.isLive() || Date.now() - posted < (client.answerMs ?? ANSWER_MS)),
       client.backoff,
     ).then((refusal) => {
       if (stopping !== asked) return;
@@ -245,6 +254,7 @@ export function follow(
 
   /** Nothing more will happen. */
   function settle(end: TurnStatus): void {
+    if (over) return;
     over = true;
     unwatch();
     pursuit.end();

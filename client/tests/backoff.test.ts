@@ -50,6 +50,9 @@ test('Retry-After is the least delay, and clients that it was told to do not com
   for (const random of [0, 0.5, 0.99]) {
     const verdict = judge(refusal(503, 'x', 7_000), 1, false, BACKOFF, random);
     assert.deepEqual(verdict, { kind: 'retry', delayMs: 7_000 + random * 500, firm: true });
+    // A server that stays busy for long is not given up in ten times its first guess.
+    const later = judge(refusal(503, 'x', 7_000), 5, false, BACKOFF, random);
+    assert.deepEqual(later, { kind: 'retry', delayMs: 7_000 + random * 8_000, firm: true });
   }
 });
 

@@ -12,6 +12,7 @@ import {
   endAt,
   inPieces,
   mute,
+  PING,
   page,
   pingsOnly,
   refuse,
@@ -244,8 +245,8 @@ for (const [name, rest] of Object.entries({
   test(`a proxy that holds the response back is said: ${name}`, async (t) => {
     const held: Behaviour = (answer, text) =>
       void setTimeout(() => {
-        stream(answer);
-        answer.end(rest(text));
+        answer.writeHead(200, { 'Content-Type': 'text/event-stream' });
+        answer.end(PING + rest(text));
       }, 250);
     const { turn, timeline } = await turnOf(t, says('a'), [held]);
     assert.equal((await turn.finished).text, 'a');
@@ -261,6 +262,44 @@ test('a slow start that then streams is not called buffered', async (t) => {
   const { turn, timeline } = await turnOf(t, says('a'), [cold]);
   assert.equal((await turn.finished).text, 'a');
   assert.ok(!timeline.some((each) => each.kind === 'notice' && each.notice === 'buffered'));
+});
+
+test('nor is one whose agent ends at once', async (t) => {
+  const cold: Behaviour = (answer, rest) =>
+    void setTimeout(async () => {
+      stream(answer);
+      await until(() => timeline.some(({ kind }) => kind === 'ping'));
+      setTimeout(() => answer.end(rest), 50);
+    }, 250);
+  const { turn, timeline } = await turnOf(t, says('a'), [cold]);
+  assert.equal((await turn.finished).text, 'a');
+  assert.ok(!timeline.some((each) => each.kind === 'notice' && each.notice === 'buffered'));
+});
+
+test('a slow stream needs no pauses for the page: only long work is cut', async (t) => {
+  const { MessageChannel: Channel } = globalThis;
+  let pauses = 0;
+  globalThis.MessageChannel = class extends Channel {
+    constructor() {
+      super();
+      pauses++;
+    }
+  };
+  t.after(() => {
+    globalThis.MessageChannel = Channel;
+  });
+  const tokens = Array.from({ length: 40 }, (_, at) => `${at} `);
+  const slow: Behaviour = async (answer, rest) => {
+    stream(answer);
+    for (const piece of rest.split(/(?<=\n\n)/)) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      answer.write(piece);
+    }
+    answer.end();
+  };
+  const { turn } = await turnOf(t, says(...tokens), [slow]);
+  assert.equal((await turn.finished).text, tokens.join(''));
+  assert.ok(pauses < 20, `${pauses} pauses`);
 });
 
 test('a response of another type is no stream: tried again, then given up', async (t) => {

@@ -6,6 +6,7 @@ import {
   clientOf,
   cutAfter,
   dead,
+  mute,
   refuse,
   says,
   stalled,
@@ -184,6 +185,17 @@ test('offline costs no attempts: it is said, and tried again when the network is
   assert.deepEqual([(await turn.finished).text, turn.getSnapshot().connection.notice], ['a', null]);
 });
 
+test('what was said of an attempt is not said of the next', async (t) => {
+  const server = new TurnServer(says('a'), () => dead);
+  page.define('navigator', { onLine: false });
+  const { turn, timeline } = await shown(t, server, { backoff: { baseMs: 1, capMs: 60_000 } });
+  await until(() => timeline.some(({ kind }) => kind === 'notice'));
+  page.define('navigator', { onLine: true });
+  page.tell('online');
+  assert.equal((await turn.finished).status, 'failed');
+  assert.equal(turn.getSnapshot().connection.notice, null);
+});
+
 test('sockets are released on `pagehide`, and the turn is resumed on `pageshow`', async (t) => {
   const server = new TurnServer(says('a', 'b'), [stalled(1)]);
   const { turn } = await shown(t, server);
@@ -213,6 +225,23 @@ test('a page that was frozen for long drops the old read and resumes at once', a
   page.hide(false);
   assert.equal((await turn.finished).text, 'ab');
   assert.ok(timeline.some((each) => each.kind === 'dropped' && each.why === 'woken'));
+});
+
+test('a cold start is not taken for silence when the page is looked at', async (t) => {
+  const server = new TurnServer(says('a'), [mute]);
+  await shown(t, server, { idleMs: 20_000, answerMs: 60_000 });
+  await until(() => server.seen.length === 1);
+  const now = Date.now;
+  t.after(() => {
+    Date.now = now;
+  });
+  Date.now = () => now() + 30_000;
+  page.tell('focus');
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  assert.equal(server.seen.length, 1);
+  Date.now = () => now() + 90_000;
+  page.tell('focus');
+  await until(() => server.seen.length === 2);
 });
 
 test('a freeze releases the socket; thawing resumes', async (t) => {

@@ -58,7 +58,6 @@ test('a turn waits for a person, connected to nothing; decisions run one after t
   const { client, timeline } = clientOf(server);
   const turn = client.start(PROMPT);
   await until(() => turn.getSnapshot().status === 'waiting');
-  assert.ok(!timeline.some(({ kind }) => kind === 'dropped'), 'its response ended as it should');
   const { pending } = turn.getSnapshot();
   assert.deepEqual(
     pending.map(({ step, args, expiresAt }) => [step, args, expiresAt]),
@@ -76,6 +75,7 @@ test('a turn waits for a person, connected to nothing; decisions run one after t
     ['ok', 'denied'],
   );
   assert.deepEqual([view.status, view.pending], ['done', []]);
+  assert.ok(!timeline.some(({ kind }) => kind === 'dropped'), 'no end of these is a drop');
   assert.deepEqual(
     server.calls('run_tool_step').map(({ body, cursor }) => [body, cursor]),
     [
@@ -126,6 +126,17 @@ test('a decision is posted until it is recorded, and not judged as waiting after
     server.seen.map(({ call }) => call),
     ['start_turn', 'run_tool_step', 'run_tool_step', 'resume_turn', 'run_tool_step', 'resume_turn'],
   );
+});
+
+test('a decision waits for no back-off', async (t) => {
+  const server = await asking(t);
+  const decide = server.behave as (n: number, seen: Seen) => Behaviour | undefined;
+  server.behave = (n, seen) => (n ? decide(n, seen) : cutAfter(3));
+  const { client } = clientOf(server, { backoff: { baseMs: 600_000, capMs: 600_000 } });
+  const turn = client.start(PROMPT);
+  await until(() => turn.getSnapshot().connection.retryAt !== null);
+  await turn.approve(1);
+  turn.close();
 });
 
 test('a refused decision is refused, not the turn', async (t) => {
@@ -195,7 +206,8 @@ test('a stop that is refused for good says so, and the turn goes on', async (t) 
 test('a stop before the start arrived: the start is not posted again', async (t) => {
   const server = await new TurnServer([]).listen(t);
   server.behave = (_, { call }) => (call === 'cancel_turn' ? refuse(404, 'unknown_turn') : dead);
-  const { client } = clientOf(server, { backoff: { baseMs: 500, capMs: 500, maxFailures: 5 } });
+  const backoff = { baseMs: 500, capMs: 500, maxFailures: 5 };
+  const { client } = clientOf(server, { backoff, answerMs: 300 });
   const turn = client.start(PROMPT);
   await turn.stop();
   const view = await turn.finished;
@@ -203,10 +215,33 @@ test('a stop before the start arrived: the start is not posted again', async (t)
   assert.equal(server.calls('start_turn').length, 1);
 });
 
+test('a stop reaches the turn of a start whose connection was lost, and which arrives later', async (t) => {
+  const server = await new TurnServer([]).listen(t);
+  let exists = false;
+  server.behave = (_, { call }) => {
+    if (exists) {
+      server.journal = [['done', { reason: 'cancelled' }]];
+      return call === 'cancel_turn' ? cancelled : undefined;
+    }
+    if (call === 'cancel_turn') return refuse(404, 'unknown_turn');
+    setTimeout(() => {
+      exists = true;
+    }, 300);
+    return dead;
+  };
+  const backoff = { baseMs: 600_000, capMs: 600_000 };
+  const { client, timeline } = clientOf(server, { backoff });
+  const turn = client.start(PROMPT);
+  await until(() => timeline.some(({ kind }) => kind === 'retry'));
+  await turn.stop();
+  assert.equal(exists, true);
+  assert.equal((await turn.finished).status, 'cancelled');
+});
+
 test('a saved stop of a turn that never began posts no start', async (t) => {
   const server = await new TurnServer([]).listen(t);
   server.behave = (_, { call }) => (call === 'cancel_turn' ? refuse(404, 'unknown_turn') : mute);
-  const { client } = clientOf(server);
+  const { client } = clientOf(server, { answerMs: 300 });
   const before = client.start(PROMPT);
   await until(() => server.seen.length === 1);
   const saved = { ...before.save(), stopping: true };
@@ -266,6 +301,20 @@ test('a stop that was asked for is sent although the turn is left', async (t) =>
   assert.equal(server.calls('cancel_turn').length, 1);
 });
 
+test('a turn that is stopped and left before it began shows nothing any more', async (t) => {
+  const server = await new TurnServer([]).listen(t);
+  server.behave = (_, { call }) => (call === 'cancel_turn' ? refuse(404, 'unknown_turn') : mute);
+  const { client, timeline } = clientOf(server, { answerMs: 300 });
+  const turn = client.start(PROMPT);
+  await until(() => server.seen.length === 1);
+  const stopped = turn.stop();
+  turn.close();
+  await stopped;
+  assert.equal(turn.getSnapshot().status, 'closed');
+  assert.equal(timeline.filter(({ kind }) => kind === 'settled').length, 1);
+  assert.equal((await client.resume(turn.save()).finished).status, 'cancelled');
+});
+
 test('a reloaded page goes on where it was, by saved JSON', async (t) => {
   const journal: Entry[] = [['token', 'ab'], begin(1), ...says('c', 'd')];
   const server = await new TurnServer(journal, [cutAfter(2)]).listen(t);
@@ -309,7 +358,7 @@ test('a turn that was saved at its end connects to nothing', async (t) => {
   assert.equal(server.seen.length, 1);
 });
 
-test('a saved stop goes on, and one of another version is read from the start', async (t) => {
+test('a saved stop goes on, and one of another version or form is read from the start', async (t) => {
   const server = await new TurnServer(says('a', 'b')).listen(t);
   server.behave = (_, { call }) => (call === 'cancel_turn' ? cancelled : stalled(1));
   const { client } = clientOf(server);
@@ -320,19 +369,19 @@ test('a saved stop goes on, and one of another version is read from the start', 
   client.resume({ ...saved, stopping: true }).close();
   await until(() => server.calls('cancel_turn').length === 1);
   server.behave = [];
-  const other = { ...saved, version: 2, state: null } as unknown as SavedTurn;
-  assert.equal((await client.resume(other).finished).text, 'ab');
+  for (const version of [1, 2]) {
+    const other = { ...saved, version, state: null } as unknown as SavedTurn;
+    assert.equal((await client.resume(other).finished).text, 'ab');
+  }
 });
 
-test('turn ids are UUIDs, also where crypto.randomUUID is absent', () => {
-  const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
-  assert.match(newTurnId(), uuid);
+test('turn ids are long, fresh and plain, also where crypto.randomUUID is absent', () => {
   const { randomUUID } = crypto;
   try {
     Object.defineProperty(crypto, 'randomUUID', { value: undefined, configurable: true });
-    const ids = Array.from({ length: 100 }, newTurnId);
-    for (const id of ids) assert.match(id, uuid);
-    assert.equal(new Set(ids).size, 100);
+    const ids = Array.from({ length: 1_000 }, newTurnId);
+    for (const id of ids) assert.match(id, /^[0-9a-f]{32}$/);
+    assert.equal(new Set(ids).size, ids.length);
   } finally {
     Object.defineProperty(crypto, 'randomUUID', { value: randomUUID, configurable: true });
   }

@@ -66,6 +66,26 @@ test('a busy session names its turn, which can be attached to', async (t) => {
   assert.deepEqual(server.seen[0]?.body, { prompt: 'hello', sessionId: 's' });
 });
 
+test('a start that was refused for good is over, and not posted again by a reloaded page', async (t) => {
+  const server = await new TurnServer(says('a'), [refuse(409, 'session_busy')]).listen(t);
+  const { client } = clientOf(server);
+  const turn = client.start({ ...PROMPT, sessionId: 's' });
+  const { error } = await turn.finished;
+  // The session is free by now; what the user saw refused must not run.
+  const again = client.resume(JSON.parse(JSON.stringify(turn.save())));
+  const view = await again.finished;
+  assert.deepEqual([view.status, view.error], ['error', error]);
+  assert.equal(server.seen.length, 1);
+});
+
+test('who names a time to come back is asked again then, whatever the status', async (t) => {
+  const server = await new TurnServer(says('a'), [
+    refuse(200, 'at_capacity', { 'Retry-After': '0' }),
+    refuse(403, 'rate_limited', { 'Retry-After': '0' }),
+  ]).listen(t);
+  assert.equal((await clientOf(server).client.start(PROMPT).finished).text, 'a');
+});
+
 test('what a proxy answers: 4xx stops, 5xx is tried again', async (t) => {
   const server = await new TurnServer(says('a'), [page(502), page(504, 'text/plain', '')]).listen(
     t,
