@@ -82,7 +82,7 @@ export class Chat {
   #start(prompt: string): void {
     const handle = this.client.start({ prompt, sessionId: this.store.session });
     this.#add(handle);
-    this.store.save(handle.save());
+    this.store.add(handle.save());
     this.#refresh();
     this.#toEnd();
   }
@@ -154,10 +154,7 @@ export class Chat {
   }
 
   #saveAll(): void {
-    const ids = this.store.turnIds();
-    for (const { handle } of this.#turns.values()) {
-      if (ids.includes(handle.turnId)) this.store.save(handle.save());
-    }
+    for (const { handle } of this.#turns.values()) this.store.save(handle.save());
   }
 
   #offer(): void {

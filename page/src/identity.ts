@@ -1,6 +1,6 @@
 /** Who the page is to the functions: a guest of Firebase Auth, in a genuine app. */
 
-import { firebaseTokens, type Tokens } from 'agent-turns-client';
+import { firebaseTokens, newTurnId, type Tokens } from 'agent-turns-client';
 import { initializeApp } from 'firebase/app';
 import {
   type Auth,
@@ -22,9 +22,10 @@ export interface Identity {
 /** Sign in as the guest of the last visit, or as a new one. */
 export async function signIn(site: Site): Promise<Identity> {
   const app = initializeApp(site.firebase);
+  // Before Auth, which then sends App Check's tokens: where it demands them, it forgets its user without.
+  const appCheck = site.local ? localAppCheck(site.project) : await realAppCheck(site, app);
   const auth = initializeAuth(app, { persistence: indexedDBLocalPersistence });
   if (site.local) connectAuthEmulator(auth, site.local.auth, { disableWarnings: true });
-  const appCheck = site.local ? localAppCheck(site.project) : await realAppCheck(site, app);
   const uid = await guest(site, auth);
   return {
     tokens: firebaseTokens(appCheck, auth),
@@ -79,7 +80,7 @@ function localAppCheck(project: string): () => Promise<{ token: string }> {
       sub: '1:000000000000:web:local',
       iat: now,
       exp: now + 300,
-      jti: crypto.randomUUID(),
+      jti: newTurnId(),
     };
     return { token: `${part({ alg: 'none', typ: 'JWT' })}.${part(claims)}.` };
   };

@@ -3,7 +3,7 @@
  * of turn ids, and each turn as the client saves it.
  */
 
-import type { SavedTurn } from 'agent-turns-client';
+import { newTurnId, type SavedTurn } from 'agent-turns-client';
 
 const MOST_TURNS = 30;
 
@@ -17,7 +17,7 @@ export class Store {
   /** The conversation's id, by which the server knows what was said before. */
   get session(): string {
     const known = localStorage.getItem(`${this.#root}:session`);
-    const session = known ?? crypto.randomUUID();
+    const session = known ?? newTurnId();
     if (!known) this.#put('session', session);
     return session;
   }
@@ -32,16 +32,20 @@ export class Store {
     return read<SavedTurn>(this.#key(`turn:${turnId}`));
   }
 
-  /** Keep a turn as it stands now. */
-  save(saved: SavedTurn): void {
+  /** Keep a new turn, at the end of the list. */
+  add(saved: SavedTurn): void {
     this.#put(`turn:${saved.turnId}`, JSON.stringify(saved));
-    const ids = this.turnIds();
-    if (ids.includes(saved.turnId)) return;
-    ids.push(saved.turnId);
+    const ids = [...this.turnIds(), saved.turnId];
     for (const old of ids.splice(0, ids.length - MOST_TURNS)) {
       localStorage.removeItem(this.#key(`turn:${old}`));
     }
     this.#put('turns', JSON.stringify(ids));
+  }
+
+  /** Keep a turn as it stands now; not one that the list lost, here or in another tab. */
+  save(saved: SavedTurn): void {
+    if (this.turnIds().includes(saved.turnId))
+      this.#put(`turn:${saved.turnId}`, JSON.stringify(saved));
   }
 
   /** Begin a new conversation, in every tab. */

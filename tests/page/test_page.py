@@ -195,6 +195,19 @@ def test_stop_from_the_second_tab(stack: Stack, chat: ChatPage, second_tab: Chat
     assert_complete(stack, chat)
 
 
+def test_a_new_chat_is_new_for_good(chat: ChatPage, second_tab: ChatPage) -> None:
+    """The turn that runs is left in both tabs, and comes back in neither."""
+    chat.send("Tell me about leases silence=0 rate=10 words=400")
+    chat.wait_for_text(50)
+    second_tab.open()
+    second_tab.wait_for_text(50)
+    chat.press("#new")
+    for tab in (chat, second_tab):
+        tab.page.wait_for_selector(".turn", state="detached")
+        tab.reload()
+        assert tab.turns.count() == 0
+
+
 def test_approval(stack: Stack, chat: ChatPage) -> None:
     """The refund waits for a person, also over a reload, and takes place once it is approved."""
     before = stack.payments.effects()["refunds"]
