@@ -19,6 +19,8 @@ interface Row {
 
 export class Timeline {
   readonly #rows: Row[] = [];
+  /** Turns that this page has asked for: of others there is nothing to tell. */
+  readonly #asked = new Set<string>();
   /** Rows before this one are on the page as they are. */
   #drawn = 0;
   #due = false;
@@ -35,6 +37,7 @@ export class Timeline {
     const row = (kind: string, words: string) => this.#push(kind, at, turnId, words);
     switch (entry.kind) {
       case 'request': {
+        this.#asked.add(turnId);
         const after = entry.cursor > 0 ? ` after ${entry.cursor}` : '';
         return row(
           'call',
@@ -64,7 +67,7 @@ export class Timeline {
       case 'notice':
         return row('wait', entry.notice);
       case 'settled':
-        return row('rest', entry.status);
+        return this.#asked.has(turnId) ? row('rest', entry.status) : undefined;
     }
   }
 

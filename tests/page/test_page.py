@@ -78,6 +78,8 @@ def test_reload_in_mid_turn(stack: Stack, chat: ChatPage) -> None:
     assert_complete(stack, chat)
     assert all(call.startswith("resume_turn after ") for call in chat.calls())
     assert len(chat.calls()) >= 1
+    chat.reload()
+    assert chat.timeline() == [], "a turn that is over asks for nothing"
 
 
 def test_signing_out_leaves_nothing_in_the_browser(chat: ChatPage) -> None:
