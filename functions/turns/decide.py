@@ -1,8 +1,9 @@
 """Deciding a step that waits for a person.
 
 D1: the decision, status `running`, `epoch + 1` and the epoch chunk are one commit, on the
-precondition that the turn's document is unchanged since it was read as waiting. So of any number
-of deciders one decides, and owns the turn from there; the others see that one outcome.
+precondition that the turn's document is unchanged since it was read as waiting, or as one that
+nobody owns any more: another step's approval has expired, or its owner died. So of any number of
+deciders one decides, and owns the turn from there; the others see that one outcome.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functions.settings import Settings
 from functions.turns import admission, record, steps, takeover
 from functions.turns.admission import Admitted
 from functions.turns.owners import Owners
+from functions.turns.record import Record
 
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch
@@ -39,15 +41,15 @@ def decide(
     """
     key = record.turn_key(owner, turn_id)
     logs.bind(turn=key)
-    turn = record.load(key)  # before its steps: a newer schema may have changed those
-    if turn is None:
-        raise UnknownTurn("there is no such turn")
-    if turn.gone:
-        raise Gone("the turn is past its retention, or was deleted")
     until = time.monotonic() + firestore.READ_SECONDS
     pauses = firestore.backoff()
-    while _waits(key, position):
-        if _decide(key, position, decision, owners, settings):
+    while True:
+        turn = record.load(key)  # before its steps: a newer schema may have changed those
+        if turn is None:
+            raise UnknownTurn("there is no such turn")
+        if turn.gone:
+            raise Gone("the turn is past its retention, or was deleted")
+        if not _waits(turn, position) or _decide(turn, position, decision, owners, settings):
             break
         if time.monotonic() >= until:
             raise TurnBusy("another step of the turn is running; decide this one after it")
@@ -55,27 +57,26 @@ def decide(
     return admission.resume(owner, turn_id, cursor, owners=owners, settings=settings)
 
 
-def _waits(key: str, position: int) -> bool:
-    """Whether the step can still be decided. Raises UnknownStep, StorageUnavailable."""
-    step = steps.load(key, position)
+def _waits(turn: Record, position: int) -> bool:
+    """Whether the step can still be decided; it is read after `turn`, so that the precondition of
+    a decision holds for it, too. Raises UnknownStep, StorageUnavailable.
+    """
+    step = steps.load(turn.key, position)
     if step is None:
         raise UnknownStep(f"the turn has no step {position}")
-    return step.status == steps.WAITING and step.decision is None
+    undecided = step.status == steps.WAITING and step.decision is None
+    in_time = step.decide_by is not None and turn.read_at < step.decide_by
+    return undecided and in_time and not turn.finished
 
 
-def _decide(key: str, position: int, decision: str, owners: Owners, settings: Settings) -> bool:
+def _decide(turn: Record, position: int, decision: str, owners: Owners, settings: Settings) -> bool:
     """Try to decide and to own the turn; False when it changed meanwhile: look again."""
-    turn = record.load(key)
-    if turn is None:
-        raise UnknownTurn("there is no such turn")
-    if turn.expired or turn.finished or turn.lapsed:
-        return True  # nothing to decide any more: who attaches is told, or records that it expired
-    if turn.status != record.WAITING:
+    if turn.status != record.WAITING and not turn.lapsed:
         return False  # decided by somebody else just now, or another step of the turn is running
     owners.require_room()
 
     def also(batch: WriteBatch) -> None:
-        batch.update(steps.document(key, position), {"decision": decision})
+        batch.update(steps.document(turn.key, position), {"decision": decision})
 
     taken = takeover.take_over(turn, settings=settings, also=also)
     if taken is None:

@@ -72,15 +72,18 @@ class Owners:
             raise AtCapacity("this container runs as many turns as it may")
 
     def own(self, taken: Taken) -> Writer:
-        """Run a turn whose lease was just taken. Raises AtCapacity when no thread can be had;
-        then the lease lapses, and another container takes the turn.
+        """Run a turn whose lease was just taken. Raises AtCapacity when no thread can be had,
+        Draining when the container is about to end; then the lease is given back (L4).
         """
         owner = Owner(taken.turn, lambda: self.agent, self._settings)
         writer = owner.begin(taken)
-        if not self._start(taken.turn.key, owner, lambda: owner.run(taken)):
-            taken.lease.lose("no thread could be had")
-            raise AtCapacity("this container runs as many turns as it may")
+        started = self._start(taken.turn.key, owner, lambda: owner.run(taken), has_lease=True)
         self._schedule(taken.turn.key)
+        if not started:
+            owner.release()
+            taken.lease.lose("it cannot be run here")
+            self.require_room()
+            raise AtCapacity("this container runs as many turns as it may")
         return writer
 
     def take_over(self, turn: Record) -> None:
@@ -135,8 +138,14 @@ class Owners:
         if owner.writer is not None:
             owner.release()
 
-    def _start(self, key: str, owner: Owner, work: Callable[[], None]) -> bool:
-        """Do `work` on a thread of its own; False when that cannot be, or need not."""
+    def _start(
+        self, key: str, owner: Owner, work: Callable[[], None], *, has_lease: bool = False
+    ) -> bool:
+        """Do `work` on a thread of its own; False when that cannot be, or need not.
+
+        With `has_lease` whoever is there is through with the turn, or about to find that it is not
+        its: parked, or taking over what was taken already.
+        """
 
         def run() -> None:
             try:
@@ -150,7 +159,8 @@ class Owners:
 
         with self._lock:
             there = self._owners.get(key)
-            if self._stops_at is not None or (there is not None and not there.over):
+            busy = there is not None and not there.over and not has_lease
+            if self._stops_at is not None or busy:
                 return False
             self._owners[key] = owner
         try:

@@ -189,3 +189,21 @@ def test_storage_out_of_reach_holds_nobody_longer_than_the_time_given(
     assert time.monotonic() - at < 5
     assert owners.must_leave(taken.turn.key)
     assert not released(taken)
+
+
+def test_a_turn_that_was_created_while_the_container_began_to_end_is_released(
+    storage: None, create: Create
+) -> None:
+    """Nobody runs it here, and nobody has to wait for its lease."""
+    assert storage is None
+    taken = create(lease_seconds=30)
+    scheduled: list[str] = []
+    owners = Owners(lambda: Agent(talk), settings(), schedule=scheduled.append)
+    owners.drain(within_seconds=5)
+    with pytest.raises(Draining):
+        owners.own(taken)
+    assert released(taken)
+    assert scheduled == [taken.turn.key]
+    again = takeover.take_over(wait_until_lapsed(taken), settings=settings())
+    assert again is not None
+    assert again.whole

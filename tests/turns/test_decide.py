@@ -1,0 +1,139 @@
+"""Deciding steps in this process: several that wait, and what may cross a decision."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from functions.turns import decide, record, steps
+from functions.turns.admission import Admitted
+from functions.turns.owners import Owners
+from functions.turns.program import Agent, Turn
+from functions.turns.takeover import Taken
+from functions.turns.tools import Call, tool
+from tests.turns.conftest import Create, lapse, settings
+from tests.turns.test_release import wait_until_lapsed
+from tests.turns.test_takeover import load, wait_until
+
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
+
+LEASE = 30.0
+"""Longer than a test: nothing lapses by itself."""
+
+
+@pytest.fixture
+def go() -> Iterator[threading.Event]:
+    """Lets tools and agents that wait for it end; at the latest with the test."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@tool(approval_seconds=0.2)
+def hasty(call: Call) -> int:
+    """Needs a person who is quick."""
+    return call.step
+
+
+@tool(approval_seconds=600)
+def refund(call: Call) -> int:
+    """Needs a person."""
+    return call.step
+
+
+def owning(run: Callable[[Turn], None]) -> Owners:
+    """A process that serves this agent."""
+    return Owners(lambda: Agent(run), settings(lease_seconds=LEASE))
+
+
+def answer(taken: Taken, step: int, decision: str, owners: Owners) -> Admitted:
+    """Decide a step of the turn."""
+    turn = taken.turn
+    changed = settings(lease_seconds=LEASE)
+    return decide.decide(
+        turn.owner, turn.turn_id, step, decision, 0, owners=owners, settings=changed
+    )
+
+
+def statuses(taken: Taken) -> list[str]:
+    """Of the turn's steps, in order."""
+    found = steps.collection(taken.turn.key).stream()
+    return [snapshot.get("status") for snapshot in found]
+
+
+def is_waiting(taken: Taken) -> bool:
+    """Whether the turn waits for a person."""
+    return load(taken).status == record.WAITING
+
+
+def test_a_decision_counts_though_another_step_has_expired(create: Create) -> None:
+    """The turn may be taken over by then, and nobody did: the step itself is in its time."""
+    taken = create(lease_seconds=LEASE)
+
+    def run(turn: Turn) -> None:
+        turn.call_all([(hasty, {}), (refund, {})])
+
+    owners = owning(run)
+    owners.own(taken)
+    wait_until(lambda: is_waiting(taken), 20)
+    wait_until_lapsed(taken)
+    answer(taken, 2, "approve", owners)
+    wait_until(lambda: load(taken).finished, 20)
+    assert statuses(taken) == ["expired", "ok"]
+
+
+def test_a_decision_counts_though_the_owner_of_another_step_died(
+    create: Create, go: threading.Event
+) -> None:
+    """It is recorded by whoever takes the turn over for it."""
+    taken = create(lease_seconds=LEASE)
+    begun = threading.Event()
+
+    @tool(approval_seconds=600)
+    def slow(_call: Call) -> None:
+        begun.set()
+        go.wait()
+
+    def run(turn: Turn) -> None:
+        turn.call_all([(slow, {}), (refund, {})])
+
+    first, second = owning(run), owning(run)
+    first.own(taken)
+    wait_until(lambda: is_waiting(taken), 20)
+    wait_until(lambda: not first._owners, 20)
+    answer(taken, 1, "approve", first)
+    assert begun.wait(20)
+    died = first._owners[taken.turn.key]._taken
+    assert died is not None
+    died.lease.lose("its container died")
+    lapse(died)
+    answer(taken, 2, "deny", second)
+    wait_until(lambda: load(taken).finished, 20)
+    assert statuses(taken) == ["in_doubt", "denied"]
+
+
+def test_a_decision_where_the_owner_that_asked_has_not_gone_yet(
+    create: Create, go: threading.Event
+) -> None:
+    """Its thread is still there, though the turn waits: the process runs the turn all the same."""
+    taken = create(lease_seconds=LEASE)
+    asked: list[bool] = []
+
+    def run(turn: Turn) -> None:
+        first = not asked
+        asked.append(True)
+        try:
+            turn.call(refund)
+        finally:
+            if first:
+                go.wait()
+
+    owners = owning(run)
+    owners.own(taken)
+    wait_until(lambda: is_waiting(taken), 20)
+    assert taken.turn.key in owners._owners
+    answer(taken, 1, "approve", owners)
+    wait_until(lambda: load(taken).finished, 20)
+    assert statuses(taken) == ["ok"]
