@@ -112,6 +112,9 @@ class Ledger:
         move = steps.next_move(
             recorded, tool.policy, needs_approval=needs_approval, now=self._now()
         )
+        if recorded is None and move is Move.RUN and position < max(self._recorded, default=0):
+            # The calls of a response are begun in one commit: this one was, too.
+            raise TurnFailed("gone", f"step {position} of the turn is past its retention")
         step = recorded or Step(position, "tool", tool.name, args_hash, steps.STARTED, attempt=0)
         return _Planned(tool, args, checked, step, move)
 

@@ -187,12 +187,12 @@ def load(key: str, position: int) -> Step | None:
 def load_all(key: str, *, finished: int) -> dict[int, Step]:
     """The steps of a turn by position, of which `finished` must have an outcome.
 
-    Raises Gone when one of them is missing: it would run again. Raises StorageUnavailable.
+    A position may be missing: of one response, calls that need nobody's approval are recorded
+    before those that do. Raises Gone when a finished step is: it would run again. Raises
+    StorageUnavailable.
     """
     snapshots = firestore.read(lambda timeout: list(firestore.documents(collection(key), timeout)))
     found = [Step.from_fields(snapshot.to_dict() or {}) for snapshot in snapshots]
-    begun = {step.position: step for step in found}
-    whole = set(begun) == set(range(1, len(begun) + 1))
-    if not whole or sum(step.finished for step in found) != finished:
+    if sum(step.finished for step in found) != finished:
         raise Gone("a finished step of the turn is past its retention")
-    return begun
+    return {step.position: step for step in found}

@@ -12,7 +12,7 @@ from functions.turns.admission import Admitted
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.takeover import Taken
-from functions.turns.tools import Call, tool
+from functions.turns.tools import Call, Policy, tool
 from tests.turns.conftest import Create, lapse, settings
 from tests.turns.test_release import wait_until_lapsed
 from tests.turns.test_takeover import load, wait_until
@@ -137,3 +137,60 @@ def test_a_decision_where_the_owner_that_asked_has_not_gone_yet(
     answer(taken, 1, "approve", owners)
     wait_until(lambda: load(taken).finished, 20)
     assert statuses(taken) == ["ok"]
+
+
+@pytest.mark.parametrize("policy", [Policy.ONCE, Policy.IDEMPOTENT])
+def test_a_crash_beside_a_call_that_is_not_asked_for_yet(
+    create: Create, go: threading.Event, policy: Policy
+) -> None:
+    """Calls that need no approval run first. The next owner finds them, asks for the other."""
+    taken = create(lease_seconds=LEASE)
+    begun = threading.Event()
+
+    @tool(policy=policy)
+    def beside(_call: Call) -> None:
+        if not begun.is_set():
+            begun.set()
+            go.wait()
+
+    def run(turn: Turn) -> None:
+        turn.call_all([(refund, {}), (beside, {})])
+
+    owning(run).own(taken)
+    assert begun.wait(20)
+    taken.lease.lose("its container died")
+    others = owning(run)
+    others.take_over(lapse(taken))
+    wait_until(lambda: load(taken).status != record.RUNNING, 20)
+    assert is_waiting(taken)
+    ended = "in_doubt" if policy is Policy.ONCE else "ok"
+    assert statuses(taken) == ["waiting", ended]
+    wait_until(lambda: not others._owners, 20)
+    answer(taken, 1, "approve", others)
+    wait_until(lambda: load(taken).finished, 20)
+    assert statuses(taken) == ["ok", ended]
+
+
+def test_a_call_whose_start_is_not_recorded_any_more_is_not_made(
+    create: Create, go: threading.Event
+) -> None:
+    """Another of its response was begun, and so it was, too: the turn ends instead."""
+    taken = create(lease_seconds=LEASE)
+    calls: list[int] = []
+
+    @tool()
+    def once(call: Call) -> None:
+        calls.append(call.step)
+        go.wait()
+
+    def run(turn: Turn) -> None:
+        turn.call_all([(once, {}), (once, {})])
+
+    owning(run).own(taken)
+    wait_until(lambda: len(calls) == 2, 20)
+    taken.lease.lose("its container died")
+    steps.document(taken.turn.key, 1).delete()
+    owning(run).take_over(lapse(taken))
+    wait_until(lambda: load(taken).finished, 20)
+    assert load(taken).status == record.ERROR
+    assert sorted(calls) == [1, 2]
