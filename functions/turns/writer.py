@@ -220,8 +220,10 @@ class Writer:
         """
         with self._changed:
             self._check()
-            if self._leaving:
-                raise LeaseLost
+            while self._leaving:
+                # Until the release is on its way: an owner that is through releases nothing.
+                self._changed.wait(0.1)
+                self._check()
             self._calling = True
         try:
             yield

@@ -15,6 +15,7 @@ from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Record
 from functions.turns.takeover import Taken
+from functions.turns.tools import Call, tool
 from functions.wire import sse
 from tests.support.firestore_proxy import Answer, DropAnswer, FirestoreProxy, Hold, touches
 from tests.turns.conftest import Create, settings
@@ -189,6 +190,40 @@ def test_storage_out_of_reach_holds_nobody_longer_than_the_time_given(
     assert time.monotonic() - at < 5
     assert owners.must_leave(taken.turn.key)
     assert not released(taken)
+
+
+def test_an_agent_that_wants_the_next_tool_does_not_keep_the_lease_from_being_released(
+    storage: None, create: Create
+) -> None:
+    """The tool that ran has its outcome, the next one is not called; the release comes first."""
+    assert storage is None
+    taken = create(lease_seconds=30)
+    go, called = threading.Event(), threading.Event()
+
+    @tool()
+    def runs(_call: Call) -> None:
+        called.set()
+        go.wait()
+
+    @tool()
+    def is_next(_call: Call) -> None:
+        pytest.fail("called")
+
+    def run(turn: Turn) -> None:
+        turn.token("hello")
+        turn.call(runs)
+        turn.call(is_next)
+
+    owners = owning(taken, run)
+    assert called.wait(10)
+    owner = owners._owners[taken.turn.key]
+    assert owner.writer is not None
+    owner.writer.leave(within_seconds=0)
+    go.set()
+    owner.ended.wait(1)  # it does not: it would take the writing end with it
+    owner.release()
+    assert released(taken)
+    assert owner.ended.wait(10)
 
 
 def test_a_turn_that_was_created_while_the_container_began_to_end_is_released(
