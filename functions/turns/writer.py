@@ -85,6 +85,8 @@ class Writer:
         self._released = False
         self._failure: TurnFailed | None = None
         self._refused = False
+        self._open: Mark | None = None
+        """Where a model step began that has no outcome yet: its text may be withdrawn."""
         self.flushes = Durations()
         """How long each commit of this owner took until it was known to be applied."""
         self._fields = logs.fields()
@@ -143,10 +145,14 @@ class Writer:
             return self._barrier or not self._draft.has_room
 
     def mark(self) -> Mark:
-        """The place where the next token will stand. Raises as `token` does."""
+        """The place where the next token will stand. Raises as `token` does.
+
+        What follows it stays only if a step is finished after it, or the turn ends as it should.
+        """
         self._flush_held()
         with self._changed:
-            return Mark(self._draft.next_id - 1, self._draft.length)
+            self._open = Mark(self._draft.next_id - 1, self._draft.length)
+            return self._open
 
     def withdraw(self, mark: Mark) -> None:
         """Take back the text after `mark`, if there is any: commits a `rewind`, which clients see
@@ -173,6 +179,8 @@ class Writer:
         """
         self._flush_held()
         self._commit(events, also, finishes_step=finishes_step)
+        if finishes_step:
+            self._open = None
 
     @property
     def told(self) -> str:
@@ -189,8 +197,9 @@ class Writer:
         """Commit the terminal event, together with the writes of `also`, and those of `spare` if
         the documents they update are there; nothing follows it.
 
-        After a failure only an `Error` can end the turn; the text of a chunk that the journal
-        refused is withdrawn. Raises as `token` does.
+        After a failure only an `Error` can end the turn. Before an `Error` the text of a step that
+        has no outcome is withdrawn (S4), and that of a chunk that the journal refused. Raises as
+        `token` does.
         """
         self._finishing = True
         if self._failure is None:
@@ -201,10 +210,16 @@ class Writer:
                 if not isinstance(event, Error):
                     self._check()
                 self._failure = None
+                told = self._feed.last if self._refused else self._draft.next_id - 1
+                kept = Mark(told, self._draft.length)
                 if self._refused:
                     self._refused = False
-                    self._draft.forget(self._feed.last)
-                    withdrawn = [Rewind(self._draft.confirmed, self._draft.length)]
+                    self._draft.forget(told)
+                    kept = Mark(self._draft.confirmed, self._draft.length)
+                if isinstance(event, Error) and self._open is not None:
+                    kept = min(kept, self._open, key=lambda mark: mark.length)
+                if kept.to != told:
+                    withdrawn = [Rewind(kept.to, kept.length)]
             self._commit([*withdrawn, event], also, spare, ends=True)
 
     def park(self, events: Sequence[Event], also: Callable[[WriteBatch, int], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -262,3 +263,50 @@ def test_done_says_what_the_agent_concluded(taken: Taken) -> None:
 
     frames = own(taken, run)
     assert frames[-1].data == {"reason": "length", "usage": {"outputTokens": 7}}
+
+
+def for_ever(emit: Emit) -> None:
+    """A model that does not come to an end."""
+    while True:
+        emit("more ")
+
+
+def nested(turn: Turn) -> Callable[[Emit], None]:
+    """A model call that asks another model."""
+
+    def call(emit: Emit) -> None:
+        emit("half ")
+        turn.model("inner", {}, lambda _emit: None)
+
+    return call
+
+
+def hard(emit: Emit) -> None:
+    """Raises what is no `Exception`."""
+    emit("half ")
+    raise asyncio.CancelledError
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda _turn: for_ever, "budget_exceeded"),
+        (nested, "nested_step"),
+        (lambda _turn: hard, "agent_failed"),
+    ],
+    ids=["budget", "nested", "hard"],
+)
+def test_a_turn_that_ends_in_the_midst_of_a_response_takes_its_text_back(
+    taken: Taken, call: Callable[[Turn], Callable[[Emit], None]], code: str
+) -> None:
+    """Whatever ended it: only the text of a recorded response stays (S4)."""
+
+    def run(turn: Turn) -> None:
+        turn.model("first", {}, lambda emit: emit("First. "))
+        turn.token("Before. ")
+        turn.model("ask", {}, call(turn))
+
+    frames = own(taken, run, Budget(seconds=0.5))
+    assert frames[-1].data["code"] == code
+    assert fold(frames).text == "First. Before. "
