@@ -264,9 +264,7 @@ class Turn:
                 raise TurnFailed("nested_step", f"tools were called inside {self._inside!r}")
             self._position += len(calls)
             self._spent.tool_calls += len(calls)
-            if not all(
-                self._is_finished(position) for position in range(first, self._position + 1)
-            ):
+            if not all(position in self._begun for position in range(first, self._position + 1)):
                 self._spent.require(self._budget, self._seconds())
             self._inside = "a tool call"
             try:
@@ -275,10 +273,6 @@ class Turn:
                 self._inside = None
         except TurnFailed as failed:
             raise self._writer.fail(failed) from None
-
-    def _is_finished(self, position: int) -> bool:
-        recorded = self._begun.get(position)
-        return recorded is not None and recorded.finished
 
     def _seconds(self) -> float:
         """How long somebody has owned the turn."""
@@ -293,7 +287,7 @@ class Turn:
         self._writer.token(text)
 
     def _wait(self, seconds: float) -> None:
-        """Sleep; raises LeaseLost, and TurnFailed when the budget's time is over."""
+        """Sleep; raises LeaseLost, and TurnFailed when the turn cannot go on."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._writer.check()

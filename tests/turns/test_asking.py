@@ -17,7 +17,7 @@ from functions.turns.budget import Budget, Spent
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Emit, Turn
 from functions.turns.takeover import Taken
-from functions.turns.tools import Call, tool
+from functions.turns.tools import Call, Policy, tool
 from functions.wire import sse
 from functions.wire.fold import Fold, fold
 from tests.turns.conftest import Create, lapse, settings
@@ -310,3 +310,30 @@ def test_a_turn_that_ends_in_the_midst_of_a_response_takes_its_text_back(
     frames = own(taken, run, Budget(seconds=0.5))
     assert frames[-1].data["code"] == code
     assert fold(frames).text == "First. Before. "
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("storage")
+def test_a_call_that_was_begun_is_never_refused(create: Create) -> None:
+    """Its owner died, and the time is over: what came of it is found out and told first."""
+    taken = create(lease_seconds=30)
+    calls: list[int] = []
+
+    @tool(policy=Policy.IDEMPOTENT)
+    def begun(call: Call) -> None:
+        calls.append(call.step)
+        wait_until(lambda: len(calls) == 2, 20)
+
+    def run(turn: Turn) -> None:
+        turn.call(begun)
+        turn.model("ask", {}, lambda _emit: pytest.fail("asked"))
+
+    Owners(lambda: Agent(run), settings(lease_seconds=30)).own(taken)
+    wait_until(lambda: calls == [1], 20)
+    taken.lease.lose("the container died")
+    over = Agent(run, budget=Budget(seconds=0.001))
+    Owners(lambda: over, settings(lease_seconds=30)).take_over(lapse(taken))
+    wait_until(lambda: load(taken).finished, 20)
+    frames = list(sse.decode(stored(taken)))
+    assert [frame.data["status"] for frame in frames if frame.type == "tool_end"] == ["ok"]
+    assert frames[-1].data["code"] == "budget_exceeded"
