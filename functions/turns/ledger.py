@@ -250,7 +250,8 @@ class Ledger:
     def _ending(self, one: _Planned, status: str, result: Any) -> tuple[ToolEnd, Step]:
         """An outcome as its event and as the step's record."""
         position = one.step.position
-        status, text = _safe(position, status, result)
+        undone = one.tool.policy is Policy.TRANSACTIONAL
+        status, text = _safe(position, status, result, undone=undone)
         event = ToolEnd(position, one.tool.name, status, json.loads(text))  # type: ignore[arg-type]
         return event, replace(one.step, status=status, result=text)
 
@@ -302,12 +303,15 @@ class Ledger:
             batch.set(steps.document(self._turn.key, step.position), fields)
 
 
-def _safe(position: int, status: str, result: Any) -> tuple[str, str]:
-    """The outcome as JSON text; a result that JSON cannot carry becomes an error that says so."""
+def _safe(position: int, status: str, result: Any, *, undone: bool) -> tuple[str, str]:
+    """The outcome as JSON text; a result that JSON cannot carry becomes an error that says so, and
+    what became of the call's effect: with `undone`, its transaction is rolled back.
+    """
     try:
         return status, steps.to_json(position, result)
     except TurnFailed as error:
-        return steps.FAILED, json.dumps({"message": f"{error.message}; its effect stays"})
+        effect = "nothing was changed" if undone else "its effect stays"
+        return steps.FAILED, json.dumps({"message": f"{error.message}; {effect}"})
 
 
 def _outcome(step: Step) -> Outcome:

@@ -337,3 +337,22 @@ def test_a_call_that_was_begun_is_never_refused(create: Create) -> None:
     frames = list(sse.decode(stored(taken)))
     assert [frame.data["status"] for frame in frames if frame.type == "tool_end"] == ["ok"]
     assert frames[-1].data["code"] == "budget_exceeded"
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("policy", "effect"),
+    [(Policy.IDEMPOTENT, "its effect stays"), (Policy.TRANSACTIONAL, "nothing was changed")],
+)
+def test_a_result_that_is_too_large_says_what_became_of_the_effect(
+    taken: Taken, policy: Policy, effect: str
+) -> None:
+    """A transaction is rolled back: the model must not be told that it took place."""
+
+    @tool(policy=policy)
+    def large(_call: Call) -> str:
+        return "x" * 600_000
+
+    said: list[str] = []
+    own(taken, lambda turn: said.append(turn.call(large).result["message"]))
+    assert said[0].endswith(effect)
