@@ -10,6 +10,8 @@ import math
 import os
 import threading
 import time
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from functions import logs
@@ -26,6 +28,8 @@ LONGEST_SECONDS = 28 * 24 * 3600
 
 _AT_ONCE = 4
 """Threads of one container that schedule. A queue that hangs holds up so many, and no turn."""
+_MOST_WAITING = 1000
+"""Looks that wait for one of them; a container runs far fewer turns at once."""
 _QUIET_SECONDS = 300.0
 """After a failure: how long no warning is written."""
 
@@ -36,20 +40,42 @@ class Queue:
     def __init__(self, settings: Settings) -> None:
         self._project = settings.project
         self._first_seconds = settings.look_seconds
-        self._free = threading.BoundedSemaphore(_AT_ONCE)
+        self._waiting: deque[tuple[str, Mapping[str, Any]]] = deque()
+        """Turns to schedule a first look at, each with the log fields of who asked for it."""
+        self._threads = 0
+        self._waiting_lock = threading.Lock()
         self._lock = threading.Lock()
         self._app: Any = None
         self._tasks: Any = None
         self._quiet_until = 0.0
 
     def look_later(self, key: str) -> None:
-        """Schedule the first look at a turn, on a thread of its own; returns at once (F1, F4)."""
-        if not self._free.acquire(blocking=False):
+        """Schedule the first look at a turn, on another thread; returns at once (F1, F4)."""
+        with self._waiting_lock:
+            full = len(self._waiting) >= _MOST_WAITING
+            if not full:
+                self._waiting.append((key, logs.fields()))
+            needed = self._threads < _AT_ONCE
+            self._threads += needed
+        if full:
             self._warn("busy")
+        if not needed:
             return
-        fields = logs.fields()
+        try:
+            threading.Thread(target=self._work, name="schedule", daemon=True).start()
+        except RuntimeError:
+            with self._waiting_lock:
+                self._threads -= 1
+            self._warn("no thread")
 
-        def work() -> None:
+    def _work(self) -> None:
+        """Schedule what waits, until nothing does."""
+        while True:
+            with self._waiting_lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                key, fields = self._waiting.popleft()
             logs.begin(fields)
             try:
                 self.look(key, self._first_seconds)
@@ -57,14 +83,6 @@ class Queue:
                 self._warn(error.cause)
             except Exception:  # noqa: BLE001 - the thread's edge: the turn goes on without a queue
                 logs.error("a look could not be scheduled")
-            finally:
-                self._free.release()
-
-        try:
-            threading.Thread(target=work, name="schedule", daemon=True).start()
-        except RuntimeError:
-            self._free.release()
-            self._warn("no thread")
 
     def look(self, key: str, seconds: float) -> None:
         """Schedule a look at a turn in so many seconds. Raises QueueUnavailable."""

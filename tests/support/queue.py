@@ -31,8 +31,10 @@ class Task:
 class TaskQueue:
     """A context manager; `address` is what CLOUD_TASKS_EMULATOR_HOST is set to."""
 
-    def __init__(self, *, status: int = 200) -> None:
-        """`status`: what it answers; with any but 200 it keeps nothing."""
+    def __init__(self, *, status: int = 200, hold: threading.Event | None = None) -> None:
+        """`status`: what it answers; with any but 200 it keeps nothing. Nothing is answered before
+        `hold` is set.
+        """
         self._tasks: list[Task] = []
         self._changed = threading.Condition()
         self.asked = 0
@@ -42,6 +44,8 @@ class TaskQueue:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if hold is not None:
+                    hold.wait()
                 queue._take(self.path, body["task"], keep=status == 200)
                 name = f"/{self.path.strip('/')}/1"
                 answer = json.dumps({"task": {"name": name}}).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,9 @@ from functions.turns.finish import Do, finish, judge
 from functions.turns.lease import Holder
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
+from functions.turns.queue import Queue
 from functions.turns.record import Record, Request
+from tests.support.queue import TaskQueue
 from tests.turns.conftest import Create, settings
 from tests.turns.test_takeover import lapsed, load
 
@@ -88,3 +91,19 @@ def test_an_owner_is_let_go_when_its_request_ends(create: Create) -> None:
     assert stopped
     assert load(taken).status == record.RUNNING
     assert load(taken).holder.epoch >= 2
+
+
+def test_every_turn_is_scheduled_however_many_start_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The queue takes its time with the first of them: the others wait, and hold nobody up."""
+    hold = threading.Event()
+    with TaskQueue(hold=hold) as tasks:
+        monkeypatch.setenv("CLOUD_TASKS_EMULATOR_HOST", tasks.address)
+        queue = Queue(settings())
+        before = threading.active_count()
+        for number in range(40):
+            queue.look_later(f"{number:040x}")
+        assert threading.active_count() - before < 40
+        hold.set()
+        assert len({task.turn for task in tasks.tasks(40)}) == 40
