@@ -155,13 +155,15 @@ def told_before(turn: Record, last: int) -> str:
 def release(turn: Record) -> Callable[[WriteBatch], None]:
     """Stages the release of a turn that somebody else ends: it leaves nothing in its session.
 
-    The commit fails when the session is deleted meanwhile. Raises StorageUnavailable, NewerSchema.
+    The commit fails when the session changes meanwhile: another turn may claim it once this one is
+    past its retention. Raises StorageUnavailable, NewerSchema.
     """
     if turn.request.session_id is not None:
         session = sessions.load(turn.owner, turn.request.session_id)
         if session is not None and session.claim is not None and session.claim.key == turn.key:
             document = sessions.reference(session.key)
-            return lambda batch: batch.update(document, _released())
+            unchanged = firestore.client().write_option(last_update_time=session.written_at)
+            return lambda batch: batch.update(document, _released(), option=unchanged)
     return lambda _batch: None
 
 

@@ -224,8 +224,11 @@ class Stream:
                 tail = journal.tail(self._key, within_seconds=within_seconds)
                 if tail is not None and tail.last > self._cursor:
                     self._replay = Page([], more=True)
+                elif tail is not None:
+                    self._next_index = tail.index + 1
                 else:
-                    self._next_index = 0 if tail is None else tail.index + 1
+                    self._next_index = 0
+                    self._silent, self._look_at = True, 0.0  # new, or deleted (P2)
                 return None
             found = journal.aged_chunk_at(
                 self._key, self._next_index, within_seconds=within_seconds
@@ -254,8 +257,8 @@ class Stream:
             raise _End(error.code) from error
         self._looking.succeeded()
         now = time.monotonic()
-        if turn is None or turn.expired:
-            raise _End("the turn is past its retention")
+        if turn is None or turn.gone:
+            raise _End("the turn is past its retention, or was deleted")
         if turn.lapsed:
             self._lapsed.failed()
             self._owners.take_over(turn)

@@ -35,14 +35,23 @@ from functions.turns import (
     steps,
 )
 from functions.turns.deletion import Deleted
-from functions.turns.journal import Boundary, Chunk
+from functions.turns.journal import Boundary, Chunk, Page
 from functions.turns.lease import Lease
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Request
+from functions.turns.stream import Stream
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, tool
-from tests.support.firestore_proxy import Answer, DropAnswer, Fault, FirestoreProxy, touches
+from functions.wire import sse
+from tests.support.firestore_proxy import (
+    Answer,
+    DropAnswer,
+    Fault,
+    FirestoreProxy,
+    Hold,
+    touches,
+)
 from tests.turns.conftest import settings
 from tests.turns.test_sessions import Chat, exchange, say, wait_long
 from tests.turns.test_takeover import wait_until
@@ -344,3 +353,53 @@ def test_deleting_all_does_not_reset_the_minute(chat: Chat) -> None:
     document.update({"starts": {"k": old}, "owner": chat.owner})
     deletion.delete_owner(chat.owner)
     assert not document.get().exists
+
+
+def test_a_follower_of_a_deleted_turn_ends_without_reading_what_is_left(
+    faulty_storage: FirestoreProxy,
+) -> None:
+    """It does not walk through the emptied places of the journal, one by one."""
+    chat = Chat()
+
+    def run(turn: Turn) -> None:
+        for number in range(30):
+            turn.model("m", number, lambda emit: emit("x"))
+
+    turn_id = chat.run(run)
+    key = record.turn_key(chat.owner, turn_id)
+    tail = journal.tail(key)
+    assert tail is not None
+    assert tail.index >= 30
+    deletion.delete_turn(chat.owner, turn_id)
+    before = len(faulty_storage.calls)
+    owners = Owners(lambda: Agent(run), settings())
+    stream = Stream(key, tail.last - 1, Page([], more=False), owners, settings())
+    assert b"".join(stream).replace(sse.PING, b"") == b""
+    assert len(faulty_storage.calls) - before < tail.index
+
+
+def test_the_end_of_an_expired_turn_takes_the_session_from_nobody_else(
+    faulty_storage: FirestoreProxy,
+) -> None:
+    """Another turn claims it while the deletion is about to release it (H1)."""
+    chat, stop = Chat(), threading.Event()
+
+    def wait(_turn: Turn) -> None:
+        stop.wait(60)
+
+    old = chat.start(wait_for_a_person)
+    wait_until(lambda: chat.turn(old).status == record.WAITING, 30)
+    key = record.turn_key(chat.owner, old)
+    record.reference(key).update({firestore.EXPIRE_AT: datetime.now(UTC)})
+    go = threading.Event()
+    end = faulty_storage.inject("Commit", Hold(go), when=touches(f"agent_turns/{key}$"), times=1)
+    deleting = threading.Thread(target=deletion.delete_turn, args=(chat.owner, old))
+    deleting.start()
+    end.wait()
+    new = chat.start(wait)
+    go.set()
+    deleting.join(60)
+    claim = chat.session().claim
+    assert claim is not None
+    assert claim.turn_id == new
+    stop.set()
