@@ -32,8 +32,11 @@ def until_vanished(
     connection = request.environ.get("gunicorn.socket")
     if not isinstance(connection, socket.socket) or not hasattr(socket, "TCP_INFO"):
         return pieces
-    # Ends a write that blocks because nobody takes what is sent.
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
+    try:
+        # Ends a write that blocks because nobody takes what is sent.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
+    except OSError:  # not TCP
+        return pieces
     return _while_there(connection, pieces, 1000 * silence_seconds)
 
 

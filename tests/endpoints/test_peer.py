@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from contextlib import ExitStack
 
 import pytest
+from flask import Request
 
+from functions.endpoints import peer
 from tests.conftest import Serve
 from tests.support.client import headers, new_turn_id, start
 from tests.support.network import FarHost, Unavailable
@@ -46,3 +49,12 @@ def test_a_slot_comes_free_when_the_clients_host_vanishes(serve: Serve) -> None:
             assert time.monotonic() < until, "the slot was not given back"
             time.sleep(0.1)
         assert client.poll() is None
+
+
+def test_a_socket_that_is_not_tcp_is_served_all_the_same() -> None:
+    """Nothing can be asked of it: all the pieces, and no error that would keep the slot."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        request = Request({"gunicorn.socket": ours})
+        pieces = peer.until_vanished(request, iter([b"a", b"b"]), silence_seconds=1)
+        assert list(pieces) == [b"a", b"b"]
