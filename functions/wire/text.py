@@ -30,6 +30,12 @@ def pieces(text: str, size: int) -> Iterator[str]:
         yield text[start : start + size]
 
 
+def mended(text: str) -> str:
+    """`text` with the halves of each surrogate pair joined; one that stands alone is U+FFFD."""
+    joiner = SurrogateJoiner()
+    return joiner.feed(text) + joiner.flush()
+
+
 class SurrogateJoiner:
     """Mends text that a model or an SDK cut between the two halves of a surrogate pair.
 

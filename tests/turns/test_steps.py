@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -56,3 +58,19 @@ def test_another_step_at_a_position_is_said(
     require_same(STARTED, "tool", "pay", "hash")
     with pytest.raises(TurnFailed, match=says):
         require_same(STARTED, kind, name, args_hash)  # type: ignore[arg-type]  # a table
+
+
+@pytest.mark.parametrize(
+    ("value", "recorded"),
+    [
+        ("\ud83d\ude00", "😀"),
+        ("half \ud83d", "half \ufffd"),
+        ({"\udc00": ["\ud83d", "x"]}, {"\ufffd": ["\ufffd", "x"]}),
+        ("\\ud83d", "\\ud83d"),
+        ('"\ud83d"', '"\ufffd"'),
+        ("😀", "😀"),
+    ],
+)
+def test_what_is_recorded_is_unicode(value: Any, recorded: Any) -> None:
+    """A model's provider, and a session, are sent UTF-8, which carries no half of a pair."""
+    assert json.loads(steps.to_json(1, value)) == recorded
