@@ -74,6 +74,7 @@ def _decide(turn: Record, position: int, decision: str, owners: Owners, settings
     if turn.status != record.WAITING and not turn.lapsed:
         return False  # decided by somebody else just now, or another step of the turn is running
     owners.require_room()
+    owners.require_agent()
 
     def also(batch: WriteBatch) -> None:
         batch.update(steps.document(turn.key, position), {"decision": decision})

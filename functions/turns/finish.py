@@ -51,8 +51,8 @@ def finish(key: str, *, owners: Owners, settings: Settings, until: float) -> flo
     """Run the turn on for as long as nobody else does, up to `until` (monotonic).
 
     Holds the caller: outside of a request there is no CPU to run on. In how many seconds to look
-    again; None when the turn needs nothing more. Raises AtCapacity, Draining, StorageUnavailable,
-    NewerSchema.
+    again; None when the turn needs nothing more. Raises AtCapacity, Draining, NotConfigured,
+    StorageUnavailable, NewerSchema.
     """
     logs.bind(turn=key)
     pauses = firestore.backoff()

@@ -71,6 +71,10 @@ class Owners:
         if len(self._owners) >= 2 * self._settings.stream_cap:
             raise AtCapacity("this container runs as many turns as it may")
 
+    def require_agent(self) -> None:
+        """Raise NotConfigured when there is no agent: nobody takes a turn that they cannot run."""
+        _ = self.agent
+
     def own(self, taken: Taken) -> Writer:
         """Run a turn whose lease was just taken. Raises AtCapacity when no thread can be had,
         Draining when the container is about to end; then the lease is given back (L4).
@@ -128,9 +132,10 @@ class Owners:
         """Take over a turn that was read as lapsed, and wait for this process's owner to end.
 
         At `until` (monotonic) the lease is released (L4): the turn goes on elsewhere. Raises
-        AtCapacity, Draining.
+        AtCapacity, Draining, NotConfigured.
         """
         self.require_room()
+        self.require_agent()
         self.take_over(turn)
         owner = self._owners.get(turn.key)
         if owner is None or owner.ended.wait(max(0.0, until - time.monotonic())):

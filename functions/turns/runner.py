@@ -13,6 +13,7 @@ from functions.errors import (
     Gone,
     LeaseLost,
     NewerSchema,
+    NotConfigured,
     StorageUnavailable,
     TurnFailed,
 )
@@ -72,10 +73,13 @@ class Owner:
         return self.over or self._released
 
     def take_over(self, turn: Record) -> None:
-        """Take the lease and run the turn again; does nothing when somebody else was faster."""
+        """Take the lease and run the turn again; does nothing when somebody else was faster, or
+        when there is no agent to run it: that would use up one of `MAX_ATTEMPTS`.
+        """
         try:
+            self._agent()
             taken = takeover.take_over(turn, settings=self._settings)
-        except StorageUnavailable as error:
+        except (StorageUnavailable, NotConfigured) as error:
             logs.warning("takeover failed", code=error.code)
             taken = None
         if taken is None:

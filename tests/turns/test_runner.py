@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from functions.errors import AtCapacity, LeaseLost
+from functions.errors import AtCapacity, LeaseLost, NotConfigured
 from functions.turns import journal, record
 from functions.turns.lease import Renewal
 from functions.turns.owners import Owners
@@ -50,6 +50,25 @@ def test_a_turn_that_makes_no_progress_is_given_up(create: Create) -> None:
     wait_until(lambda: load(taken).finished)
     assert last_event(taken).data["code"] == "no_progress"
     assert ran == []
+
+
+@pytest.mark.usefixtures("storage")
+def test_nobody_takes_a_turn_that_they_cannot_run(create: Create) -> None:
+    """A deployment whose agent does not load, or lacks its secret, uses up no attempt of a turn."""
+
+    def missing() -> Agent:
+        raise NotConfigured("the secret is not set")
+
+    taken = create()
+    mine, turn = Owners(missing, settings()), lapsed(taken)
+    mine.take_over(turn)
+    wait_until(lambda: not mine._owners)
+    with pytest.raises(NotConfigured):
+        mine.finish(turn, until=time.monotonic() + 5)
+    assert load(taken).holder.epoch == 1
+    owners(lambda turn: turn.token("hello")).take_over(turn)
+    wait_until(lambda: load(taken).finished)
+    assert last_event(taken).type == "done"
 
 
 @pytest.mark.usefixtures("storage")
