@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -242,6 +243,7 @@ def test_the_sessions_guide_runs(firestore_emulator: str, tmp_path: Path) -> Non
             server = FunctionServer(target, firestore_emulator, PROJECT, environ)
             lines = lines.replace(f"$at/{target}", stack.enter_context(server).url)
         lines = lines.replace("curl -s", "curl --fail -w '\\n' -s")
+        lines = lines.replace("--uid ada", f"--uid {uuid.uuid4()}")  # other tests have an ada
         ran = subprocess.run(
             ["bash", "-eu", "-c", lines], cwd=ROOT, capture_output=True, text=True, check=True
         )

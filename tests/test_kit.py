@@ -118,7 +118,8 @@ def test_a_tool_of_the_shop_holds_what_its_policy_says(
     """Its container is killed at the point; another one finishes the turn."""
     order = os.urandom(4).hex()
     effect = (lambda: bool(shop.keys())) if point is EFFECT else None
-    run = shop.kit.run(f"{name} {order}", crash_at=point, effect=effect)
+    # A transaction that died may hold its locks for up to a minute, on the emulator.
+    run = shop.kit.run(f"{name} {order}", crash_at=point, effect=effect, timeout=90)
     assert run.outcomes == {1: outcome}
     assert run.text == f"{name}: {outcome}"
     assert run.runs == 2
