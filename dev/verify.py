@@ -17,7 +17,7 @@ STAGES = {
     "tests": [["npm", "run", "test"], ["pytest"]],
 }
 """What each stage runs. `npm` runs a script of the client and of the page, where they have it."""
-PARALLEL = ["-n", str(min(8, (os.cpu_count() or 1) * 3 // 2)), "--dist", "loadfile"]
+PARALLEL = ["-n", str(min(8, os.cpu_count() or 1)), "--dist", "loadfile"]
 """How all tests are run: most of them wait, for leases and processes, more than they compute."""
 FORMAT = [["npm", "run", "format"], ["ruff", "format"], ["ruff", "check", "--fix"]]
 

@@ -40,7 +40,8 @@ def test_a_whole_turn_of_tools(stack: Stack, chat: ChatPage) -> None:
     kinds = [kind for kind, _ in chat.timeline()]
     assert kinds.count("tool_end") == 3
     assert kinds[-2:] == ["done", "rest"]
-    assert chat.calls() == ["start_turn"]
+    # It is the stack's first turn: a start that met a storage not awake yet is posted again.
+    assert {call.split(" · ")[0] for call in chat.calls()} == {"start_turn"}
 
 
 def test_cut_at_fifty_random_bytes(stack: Stack, chat: ChatPage) -> None:
