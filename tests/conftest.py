@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import hypothesis
 import pytest
 
 from dev import firestore_emulator as emulator_jar
@@ -16,6 +17,11 @@ from tests.support.firestore_proxy import FirestoreProxy
 from tests.support.server import FunctionServer
 
 PROJECT = "demo-agent-turns"
+
+# How long an example takes says more of the machine than of the code. In CI hypothesis's own
+# default makes the examples the same in every run.
+hypothesis.settings.register_profile("here", hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("here")
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import fc from 'fast-check';
 import { problem } from '../src/answer.js';
 import { BACKOFF, judge, retryAfter, type Setback } from '../src/backoff.js';
+import fc from './support/properties.js';
 
 function refusal(status: number | null, code = 'x', retryAfterMs: number | null = null): Setback {
   return { problem: { ...problem(code, ''), status }, retryAfterMs };

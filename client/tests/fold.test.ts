@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import fc from 'fast-check';
 import { decode, Unreadable } from '../src/decode.js';
 import type { TurnEvent } from '../src/events.js';
 import { decided, EMPTY, fold, waits } from '../src/fold.js';
 import type { TurnState } from '../src/view.js';
+import fc from './support/properties.js';
 
 const call = { step: 1, tool: 'refund', args: { cents: 5 } };
 const pending = { ...call, expiresAt: '2030-01-01T00:00:00Z' };

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import fc from 'fast-check';
 import type { TurnEvent } from '../src/events.js';
 import { EMPTY, fold } from '../src/fold.js';
+import fc from './support/properties.js';
 import {
   type Behaviour,
   clientOf,

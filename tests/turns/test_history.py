@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.turns import history
@@ -37,7 +37,6 @@ def entry(position: int, size: int) -> Entry:
     return Entry(f"key-{position}", f"turn-{position}", position, json.dumps([text]).encode())
 
 
-@settings(deadline=None)
 @given(st.lists(SIZES, max_size=12), SIZES)
 def test_the_oldest_whole_turns_go_and_no_more_than_must(sizes: list[int], size: int) -> None:
     """What is kept fits; one turn more would not; the new turn is there in any case."""
@@ -63,7 +62,6 @@ def test_turns_that_leave_nothing_are_bounded_too() -> None:
     assert dropped
 
 
-@settings(deadline=None)
 @given(st.lists(JSON, max_size=5))
 def test_messages_come_back_as_they_were(messages: list[object]) -> None:
     """And as a list of one's own."""
@@ -81,7 +79,6 @@ def test_the_longest_prompt_and_answer_are_kept() -> None:
     assert answer == "語" * ANSWER_CHARS + CUT
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.text("aé😀", max_size=8), st.booleans()), max_size=20))
 def test_what_was_withdrawn_is_not_told(steps: list[tuple[str, bool]]) -> None:
     """Text grows by tokens and is cut by rewinds, as a client's does."""

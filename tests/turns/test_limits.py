@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +31,6 @@ TALLIES = st.builds(
 )
 
 
-@hypothesis.settings(deadline=None)
 @given(TALLIES, st.none() | st.frozensets(TURNS))
 def test_a_start_is_let_in_exactly_when_both_limits_allow_it(
     tally: Tally, running: frozenset[str] | None
@@ -58,7 +56,6 @@ def test_a_start_is_let_in_exactly_when_both_limits_allow_it(
         assert not decision.of_the_minute
 
 
-@hypothesis.settings(deadline=None)
 @given(TALLIES)
 def test_after_the_time_it_was_told_a_start_is_of_another_minute(tally: Tally) -> None:
     """Not earlier than a second before, for the header has whole seconds."""
