@@ -13,6 +13,7 @@ from typing import Any
 import functions_framework
 from flask import Request, Response, jsonify
 from flask import request as current_request
+from gunicorn.config import LimitRequestFieldSize
 from werkzeug.exceptions import HTTPException
 
 from functions import logs
@@ -28,15 +29,20 @@ REQUEST_HEADERS = (
 )
 EXPOSED_HEADERS = "Retry-After, X-Correlation-Id"
 
+HEADER_BYTES = 64 * 1024
+"""A header that is longer is refused by the HTTP server itself: as HTML, without CORS."""
+
 Handler = Callable[[Request], Response]
 
 
 def answer_for_the_framework(settings: Settings) -> None:
     """Answer, as `serve` does, what functions-framework would refuse by itself: as HTML, no CORS.
 
-    That is `/favicon.ico`, `/robots.txt`, and a path that its router does not take. Called while
-    the framework loads `main`; does nothing where it does not.
+    That is `/favicon.ico`, `/robots.txt`, a path that its router does not take, and a header longer
+    than its HTTP server takes by default. Called while the framework loads `main`, before it makes
+    that server; does nothing where it does not.
     """
+    LimitRequestFieldSize.default = HEADER_BYTES
 
     def refuse(_request: Request) -> Response:
         raise UnknownPath("this function has no such path")

@@ -307,6 +307,7 @@ service = Service(
         accepts=frozenset(os.environ.get("AGENT_ACCEPTS", "").split()),
     )
 )
+front.answer_for_the_framework(service.settings)
 
 
 @https_fn.on_request()
