@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from functions import logs
 from functions.errors import AtCapacity, Draining, NotConfigured
@@ -48,7 +49,7 @@ class Owners:
         Raises NotConfigured when it cannot be loaded, or a secret it needs is missing.
         """
         try:
-            return self._agent()
+            return _require_agent(self._agent())
         except NotConfigured:
             raise
         except Exception:  # noqa: BLE001 - a typo in somebody's agent is no bug of ours
@@ -181,3 +182,10 @@ class Owners:
         with self._lock:
             if self._owners.get(key) is owner:
                 del self._owners[key]
+
+
+def _require_agent(made: Any) -> Agent:
+    """What `agent()` of the deployment returned. Raises TypeError if that is something else."""
+    if not isinstance(made, Agent):
+        raise TypeError(f"agent() returns an Agent, not {made!r}")
+    return made

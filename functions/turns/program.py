@@ -7,11 +7,12 @@ already told is not told twice. What lies outside steps must come out the same e
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from functions.errors import TurnFailed
 from functions.turns import history, steps
@@ -63,6 +64,18 @@ class Agent:
     accepts: frozenset[str] = frozenset()
     budget: Budget = field(default_factory=Budget)
     """What one turn may use up; over it, the turn ends with `budget_exceeded`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would run no turn, or the wrong ones."""
+        run, version, accepts = cast("tuple[Any, ...]", (self.run, self.version, self.accepts))
+        if inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run):
+            raise TypeError("an agent's `run` is no async function: call asyncio.run inside it")
+        if inspect.isgeneratorfunction(run):
+            raise TypeError("an agent's `run` yields nothing: it says its text by `turn.token`")
+        if not callable(run):
+            raise TypeError(f"an agent's `run` is a function of a Turn, not {run!r}")
+        if not isinstance(version, str) or isinstance(accepts, str):
+            raise TypeError("an agent's `version` is a str, and `accepts` a set of them")
 
     def can_continue(self, version: str) -> bool:
         """Whether a turn begun under `version` may be run again by this agent."""
@@ -255,8 +268,11 @@ class Turn:
 
         A tool that fails is an outcome, not an exception. Raises LeaseLost, and TurnFailed, which
         ends the turn even if it is caught: when a re-run asks something else, when arguments are
-        no JSON, when a step is begun inside another.
+        no JSON, when a step is begun inside another. Raises TypeError for what is no tool.
         """
+        for tool, _args in calls:
+            if not isinstance(tool, Tool):
+                raise TypeError(f"{tool!r} is no tool: declare it with @tool")
         first = self._position + 1
         try:
             self._writer.check()

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     from google.cloud.firestore import Transaction
@@ -88,6 +88,8 @@ class Tool:
 
     def __post_init__(self) -> None:
         """Refuse declarations that would not hold what they say."""
+        if not isinstance(self.policy, Policy):
+            raise TypeError(f"{self.name}: {self.policy!r} is no Policy, such as Policy.ONCE")
         if self.timeout_seconds <= 0:
             raise ValueError(f"{self.name}: timeout_seconds must be above 0")
         if self.approval_seconds is not None and self.approval_seconds <= 0:
@@ -140,16 +142,49 @@ class Tool:
         return {name: getattr(checked, name) for name in type(checked).model_fields}
 
 
+@overload
+def tool(run: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
 def tool(
+    *,
+    policy: Policy = ...,
+    timeout_seconds: float = ...,
+    approval_seconds: float | None = ...,
+    reconcile: Callable[..., Happened | None] | None = ...,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    run: Callable[..., Any] | None = None,
+    /,
     *,
     policy: Policy = Policy.ONCE,
     timeout_seconds: float = 60.0,
     approval_seconds: float | None = None,
     reconcile: Callable[..., Happened | None] | None = None,
-) -> Callable[[Callable[..., Any]], Tool]:
-    """Declare the decorated function as a tool. Raises ValueError for what cannot hold."""
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Declare the decorated function as a tool: by `@tool`, or with options.
+
+    Raises ValueError for what cannot hold, TypeError for a policy that is none.
+    """
 
     def declare(run: Callable[..., Any]) -> Tool:
+        _require_plain(run)
         return Tool(run, policy, timeout_seconds, approval_seconds, reconcile)
 
-    return declare
+    return declare if run is None else declare(run)
+
+
+def _require_plain(run: Callable[..., Any]) -> None:
+    """Raise ValueError for a function that a call could not run to its end, or whose arguments a
+    model could not name.
+    """
+    if inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run):
+        raise ValueError(f"{run.__name__}: a tool is no async function: call asyncio.run inside it")
+    if inspect.isgeneratorfunction(run):
+        raise ValueError(f"{run.__name__}: a tool returns its result, and yields nothing")
+    for parameter in list(inspect.signature(run).parameters.values())[1:]:
+        if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
+            raise ValueError(f"{run.__name__}: a model cannot name the parameter {parameter}")
