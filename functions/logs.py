@@ -86,7 +86,7 @@ def error(message: str, **more: Any) -> None:
     if exc is not None:
         more["exception"] = type(exc).__qualname__
         if os.environ.get("LOG_EXCEPTION_TEXT") == "true":
-            more["exceptionText"] = str(exc)
+            more["exceptionText"] = _text_of(exc)
         if isinstance(exc, SyntaxError):
             more["at"] = f"{exc.filename}:{exc.lineno}"
         more["stack"] = [
@@ -94,6 +94,14 @@ def error(message: str, **more: Any) -> None:
             for frame in traceback.extract_tb(exc.__traceback__)
         ]
     _write(logger.LogSeverity.ERROR, message, more)
+
+
+def _text_of(exc: BaseException) -> str:
+    """Its text, as far as it has one that can be written."""
+    try:
+        return str(exc).encode(errors="replace").decode()
+    except Exception:  # noqa: BLE001 - an agent's own `__str__`
+        return ""
 
 
 def _write(severity: logger.LogSeverity, message: str, more: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from functions import logs
 from functions.errors import TurnFailed
@@ -47,13 +47,21 @@ class ModelUnavailable(Exception):
 
 
 class ModelFailed(TurnFailed):
-    """Raised by a model call that no second try can save: withdraws its text and ends the turn."""
+    """Raised by a model call that no second try can save: withdraws its text and ends the turn.
+
+    The client is told both. Making one raises ValueError for a code that is none of these, and
+    TypeError for a message that is no `str`: an exception's text is not for clients.
+    """
 
     def __init__(
         self,
         code: ModelFailure,
         message: str,
     ) -> None:
+        if code not in get_args(ModelFailure):
+            raise ValueError(f"a model does not fail with {code!r}")
+        if not isinstance(message, str):
+            raise TypeError(f"a message is a str, not {type(message).__name__}")
         super().__init__(code, message)
 
 

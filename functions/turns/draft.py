@@ -6,6 +6,7 @@ guards it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from functions.turns.history import Told
@@ -73,6 +74,19 @@ class Draft:
 
     def add(self, event: Event, *, shown: bool) -> bytes:
         """Number an event and queue it for the journal; its frame."""
+        frame = sse.encode(self.next_id, event)
+        self._queue(event, frame, shown=shown)
+        return frame
+
+    def add_all(self, events: Sequence[Event]) -> None:
+        """Add events that are shown after their commit: all of them, or none if one cannot be
+        encoded. Raises ValueError or TypeError then.
+        """
+        frames = [sse.encode(self.next_id + n, event) for n, event in enumerate(events)]
+        for event, frame in zip(events, frames, strict=True):
+            self._queue(event, frame, shown=False)
+
+    def _queue(self, event: Event, frame: bytes, *, shown: bool) -> None:
         if isinstance(event, Token):
             self.length += text.utf16_length(event.text)
             if self._told is not None:
@@ -81,11 +95,9 @@ class Draft:
             self.length = event.length
             if self._told is not None:
                 self._told.cut(event.length - self._begins_length)
-        frame = sse.encode(self.next_id, event)
         self._said.append(Said(self.next_id, frame, self.length, shown))
         self._bytes += len(frame)
         self.next_id += 1
-        return frame
 
     def take(self) -> list[list[Said]]:
         """Take all of it, in parts of at most `CHUNK_BYTES`, each frame whole; at least one part,

@@ -12,11 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from functions.wire import values
+
 SESSION_HISTORY_BYTES = 400 * 1024
 """The most JSON a session keeps; room for the longest prompt and answer that are kept by default,
 and less than half of what Firestore takes in one document."""
 ENTRY_BYTES = 256
 """Counted for an entry beside its messages: so many small ones are bounded, too."""
+MESSAGE_DEPTH = 2 * values.MAX_DEPTH
+"""A message may hold the deepest result of a tool."""
 ANSWER_CHARS = 50_000
 """Of an answer that is kept by default, so much; as much as a prompt may have."""
 CUT = " […]"
@@ -88,8 +92,7 @@ def encode(messages: Sequence[Any]) -> bytes:
     """
     if not isinstance(messages, list | tuple):
         raise TypeError(f"messages are a list, not {type(messages).__name__}")
-    text = json.dumps(messages, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode()
+    return values.to_json(messages, levels=MESSAGE_DEPTH, ensure_ascii=False).encode()
 
 
 def exchange(prompt: str, answer: str) -> bytes:

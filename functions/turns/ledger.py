@@ -23,6 +23,7 @@ from functions.turns.steps import Move, Step
 from functions.turns.tools import BadArguments, Call, Happened, Policy, Tool, ToolError
 from functions.turns.transact import transact
 from functions.turns.writer import Writer
+from functions.wire import values
 from functions.wire.events import ToolEnd, ToolPending, ToolStart
 
 if TYPE_CHECKING:
@@ -90,13 +91,14 @@ class Ledger:
 
     def _plan(self, position: int, tool: Tool, args: dict[str, Any]) -> _Planned:
         try:
+            size = len(values.to_json(args))
             args_hash = steps.hash_of(args)
         except (TypeError, ValueError):
             raise TurnFailed(
                 "bad_step_arguments",
                 f"step {position} ({tool.name}) has arguments that are no JSON",
             ) from None
-        if len(json.dumps(args)) > MAX_ARGS_BYTES:
+        if size > MAX_ARGS_BYTES:
             raise TurnFailed(
                 "bad_step_arguments",
                 f"step {position} ({tool.name}) has more than {MAX_ARGS_BYTES} bytes of arguments",

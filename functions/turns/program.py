@@ -31,6 +31,7 @@ from functions.turns.steps import Step
 from functions.turns.tools import Tool
 from functions.turns.writer import Writer
 from functions.wire.events import Done, DoneReason
+from functions.wire.text import require
 
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch
@@ -166,8 +167,7 @@ class Turn:
 
         May wait for the journal. Raises TypeError for anything but a `str`.
         """
-        if not isinstance(text, str):
-            raise TypeError(f"a token is a str, not {type(text).__name__}")
+        require(text)
         if self._position >= self._told:
             self._writer.token(text)
 
@@ -246,12 +246,15 @@ class Turn:
         """Say what `done` is to tell when the agent returns: `stop`, or `length` when the model had
         to stop short; and what was used, whole numbers by name. The last call holds.
 
-        Raises ValueError for another reason, or a usage that is no such mapping.
+        Raises ValueError for another reason, or a usage that is no such mapping: numbers stay below
+        2**53, which every client can hold.
         """
         if reason not in {"stop", "length"}:
             raise ValueError(f"a turn does not end by itself with {reason!r}")
-        if any(type(value) is not int for value in (usage or {}).values()):
-            raise ValueError("usage is whole numbers by name")
+        given: Mapping[Any, Any] = usage or {}
+        for name, number in given.items():
+            if not isinstance(name, str) or type(number) is not int or abs(number) >= 2**53:
+                raise ValueError("usage is whole numbers by name")
         self.conclusion = Done(reason, None if usage is None else dict(usage))
 
     def call(self, tool: Tool, /, **args: Any) -> Outcome:

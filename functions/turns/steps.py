@@ -18,6 +18,7 @@ from functions import firestore
 from functions.errors import Gone, TurnFailed
 from functions.turns import record
 from functions.turns.tools import Policy
+from functions.wire import values
 from functions.wire.text import mended
 
 if TYPE_CHECKING:
@@ -135,16 +136,15 @@ def hash_of(args: Any) -> str:
 
 
 def to_json(position: int, value: Any) -> str:
-    """A step's result as JSON text. Raises TurnFailed when JSON or its bound cannot carry it.
+    """A step's result as JSON text. Raises TurnFailed when JSON or its bounds cannot carry it.
 
     Half a surrogate pair, which JSON carries and no request to a model, becomes U+FFFD.
     """
     try:
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+        text = values.to_json(value)
         if "\\ud" in text:
-            whole = json.loads(mended(json.dumps(value, ensure_ascii=False)))
-            text = json.dumps(whole, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError):
+            text = values.to_json(json.loads(mended(values.to_json(value, ensure_ascii=False))))
+    except (TypeError, ValueError):
         raise TurnFailed(
             "bad_step_result", f"step {position} returned a value that JSON cannot carry"
         ) from None

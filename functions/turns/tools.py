@@ -17,9 +17,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
+from functions.wire.text import has_surrogates
+
 if TYPE_CHECKING:
     from google.cloud.firestore import Transaction
     from pydantic import BaseModel
+
+MAX_NAME_CHARS = 200
+"""Of a tool's name: it is in each of its events, and in its step's document."""
 
 
 class Policy(enum.Enum):
@@ -88,6 +93,8 @@ class Tool:
 
     def __post_init__(self) -> None:
         """Refuse declarations that would not hold what they say."""
+        if not 0 < len(self.name) <= MAX_NAME_CHARS or has_surrogates(self.name):
+            raise ValueError(f"a tool needs a name of 1 to {MAX_NAME_CHARS} characters of Unicode")
         if not isinstance(self.policy, Policy):
             raise TypeError(f"{self.name}: {self.policy!r} is no Policy, such as Policy.ONCE")
         if self.timeout_seconds <= 0:

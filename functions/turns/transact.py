@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from functions import firestore, logs
-from functions.errors import InvariantBroken, StorageUnavailable
+from functions.errors import InvariantBroken, LeaseLost, StorageUnavailable
 from functions.turns import journal, steps
 from functions.turns.journal import Chunk
 from functions.turns.record import Record
@@ -60,8 +60,9 @@ def transact(
         until = time.monotonic() + seconds
         pauses = firestore.backoff()
         while time.monotonic() < until:
-            tried = _Try(turn, body, finish, write, compose)
-            tried.run(writer, until)
+            writer.check()
+            tried = _Try(turn, writer, body, finish, write, compose)
+            tried.run(until)
             stored = tried.stored()
             if stored is not None:
                 result.append(stored[1])
@@ -81,10 +82,17 @@ def transact(
 class _Try:
     """One transaction."""
 
-    def __init__(
-        self, turn: Record, body: Body, finish: Finish, write: Write, compose: Compose
+    def __init__(  # noqa: PLR0917 - what one transaction is made of
+        self,
+        turn: Record,
+        writer: Writer,
+        body: Body,
+        finish: Finish,
+        write: Write,
+        compose: Compose,
     ) -> None:
         self._turn = turn
+        self._writer = writer
         self._body = body
         self._finish = finish
         self._write = write
@@ -93,14 +101,16 @@ class _Try:
         self._step: Step | None = None
         self._committed = False
         self._done = threading.Event()
+        self._given_up = False
         self.outcome: tuple[str, Any] | None = None
         """What to record when the transaction changed nothing and trying again is of no use."""
 
-    def run(self, writer: Writer, until: float) -> None:
+    def run(self, until: float) -> None:
         """Run it on a thread of its own, until it is through, `until`, or the lease is lost.
 
         A transaction that is given up may still commit. It creates the next chunk: so either it
-        is found there, or whatever is appended there instead makes it fail.
+        is found there, or whatever is appended there instead makes it fail. One that has not come
+        to the tool by then does not call it any more.
         """
         fields = logs.fields()
 
@@ -112,10 +122,13 @@ class _Try:
                 self._done.set()
 
         threading.Thread(target=work, name="transaction", daemon=True).start()
-        while not self._done.wait(POLL_SECONDS):
-            writer.check()
-            if time.monotonic() >= until:
-                return
+        try:
+            while not self._done.wait(POLL_SECONDS):
+                self._writer.check()
+                if time.monotonic() >= until:
+                    return
+        finally:
+            self._given_up = True
 
     def stored(self) -> tuple[Chunk, Step] | None:
         """What the transaction stored, read back unless its answer was clear; None if nothing."""
@@ -148,6 +161,9 @@ class _Try:
             self._committed = True
 
     def _stage(self, transaction: Transaction) -> None:
+        self._writer.check()  # to begin a transaction may have taken long
+        if self._given_up:
+            raise LeaseLost
         status, result = self._body(transaction)
         event, step = self._finish(status, result)
         if step.status != steps.OK:

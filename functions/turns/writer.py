@@ -132,9 +132,10 @@ class Writer:
     def token(self, words: str) -> None:
         """Show `words` and have them committed within the flush time.
 
-        Waits while the window or the bound on uncommitted bytes is reached. Raises LeaseLost, or
-        TurnFailed when the journal refused an earlier chunk.
+        Waits while the window or the bound on uncommitted bytes is reached. Raises LeaseLost,
+        TurnFailed when the journal refused an earlier chunk, TypeError for anything but a `str`.
         """
+        text.require(words)
         for piece in text.pieces(self._joiner.feed(words), TOKEN_CHARS):
             self._show(piece)
 
@@ -386,9 +387,8 @@ class Writer:
         with self._appending:
             with self._changed:
                 self._check()
+                self._draft.add_all(events)
                 self._barrier = True
-                for event in events:
-                    self._draft.add(event, shown=False)
             try:
                 self._append_draft(finishes_step=finishes_step, also=also, spare=spare)
                 self._ended = ends

@@ -8,6 +8,12 @@ _HIGH = range(0xD800, 0xDC00)
 REPLACEMENT = "\ufffd"
 
 
+def require(words: object) -> None:
+    """Raise TypeError for anything but a `str`: bytes, too, have a length and can be cut."""
+    if not isinstance(words, str):
+        raise TypeError(f"a token is a str, not {type(words).__name__}")
+
+
 def utf16_length(text: str) -> int:
     """Length in UTF-16 code units: what `String.length` says in JavaScript."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,0 +1,35 @@
+"""JSON values as events and records carry them: whatever reads them back can. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import accumulate
+from typing import Any
+
+MAX_DEPTH = 100
+"""Levels of lists and objects inside one another. A parser that recurses, as Python's does, has
+room for so many wherever it is called from; what one thread writes, another might not read."""
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKET = re.compile(r"[\[{\]}]")
+
+
+def to_json(value: Any, *, levels: int = MAX_DEPTH, ensure_ascii: bool = True) -> str:
+    """`value` as JSON text on one line.
+
+    Raises TypeError or ValueError when JSON cannot carry it, or it is nested over `levels` deep.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=ensure_ascii, allow_nan=False, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if depth(text) > levels:
+        raise ValueError("nested too deeply")
+    return text
+
+
+def depth(text: str) -> int:
+    """How many lists and objects are inside one another in a JSON text."""
+    brackets = _BRACKET.findall(_STRING.sub("", text))
+    return max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
