@@ -15,7 +15,7 @@ class Meter:
 
     def __init__(self, open_streams: Callable[[], int]) -> None:
         self._open_streams = open_streams
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self._first_byte: float | None = None
         self._first_event: float | None = None
         self._bytes = 0
@@ -48,4 +48,4 @@ class Meter:
         )
 
     def _since(self) -> float:
-        return round(time.monotonic() - self._began, 4)
+        return round(time.monotonic() - self.began, 4)

@@ -48,6 +48,7 @@ def respond(
     if isinstance(admitted, AtEnd):
         release()
         return Response(status=204)
+    admitted.count_from(meter.began)
     pieces = peer.until_vanished(
         request, meter.pieces(admitted), silence_seconds=1.5 * service.settings.heartbeat_seconds
     )

@@ -93,17 +93,26 @@ def _attach(turn: Record, cursor: int, owners: Owners, settings: Settings) -> Ad
         raise Gone("the turn is past its retention, or was deleted")
     logs.bind(run=turn.run_id)
     logs.info("stream attached", status=turn.status, cursor=cursor)
+    page = read_from(turn, cursor)
+    return AtEnd() if page is None else Stream(turn.key, cursor, page, owners, settings)
+
+
+def read_from(turn: Record, cursor: int) -> Page | None:
+    """The first page after a caller's cursor; None when the turn ends there.
+
+    Raises BadCursor, Gone, StorageUnavailable.
+    """
     page = journal.page(turn.key, cursor)
     if page.chunks:
         stream.require_continuous(cursor, page)
-        return Stream(turn.key, cursor, page, owners, settings)
+        return page
     tail = journal.tail(turn.key)
     last = 0 if tail is None else tail.last
     ended = tail is not None and tail.terminal
-    if not cursor_possible(cursor, last, turn.window, finished=turn.finished or ended):
+    # An owner that parks commits all that it has shown: of a turn that waits, nothing is above.
+    whole = ended or turn.finished or turn.status == record.WAITING
+    if not cursor_possible(cursor, last, turn.window, finished=whole):
         raise BadCursor(f"Last-Event-ID {cursor} is above every id of this turn")
     if turn.finished and not ended:
         raise Gone("the end of the turn is past its retention")
-    if ended and cursor == last:
-        return AtEnd()
-    return Stream(turn.key, cursor, page, owners, settings)
+    return None if ended and cursor == last else page

@@ -9,6 +9,7 @@ over. It needs nothing more to survive any crash.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,9 @@ def end(key: str, turn: Record | None) -> str:
 
 def _try(turn: Record, tail: Chunk | None) -> bool:
     """Commit the end after `tail`; False when somebody else appended there first."""
-    holder = turn.holder.next(turn.holder.seconds)
+    # Somebody may have taken it over between the two reads: above both epochs (J2).
+    epoch = turn.holder.epoch if tail is None else max(turn.holder.epoch, tail.epoch)
+    holder = replace(turn.holder, epoch=epoch).next(turn.holder.seconds)
     # What an owner showed and did not commit is withdrawn; what it committed stays.
     committed = Boundary() if tail is None else Boundary(tail.last, tail.length)
     chunk = journal.opening(tail, holder, turn.window, committed, Done("cancelled"))

@@ -37,24 +37,30 @@ def decide(
 
     A step that is decided, expired or finished is left as it is: the caller just attaches. Raises
     UnknownTurn, UnknownStep, Gone, TurnBusy while the step waits and the turn runs another one,
-    and as `admission.resume` does (NewerSchema, …).
+    and as `admission.resume` does (NewerSchema, …): a request that is refused decides nothing.
     """
     key = record.turn_key(owner, turn_id)
     logs.bind(turn=key)
     until = time.monotonic() + firestore.READ_SECONDS
     pauses = firestore.backoff()
-    while True:
-        turn = record.load(key)  # before its steps: a newer schema may have changed those
-        if turn is None:
-            raise UnknownTurn("there is no such turn")
-        if turn.gone:
-            raise Gone("the turn is past its retention, or was deleted")
-        if not _waits(turn, position) or _decide(turn, position, decision, owners, settings):
-            break
+    turn = _load(key)
+    admission.read_from(turn, cursor)
+    while _waits(turn, position) and not _decide(turn, position, decision, owners, settings):
         if time.monotonic() >= until:
             raise TurnBusy("another step of the turn is running; decide this one after it")
         time.sleep(next(pauses))
+        turn = _load(key)
     return admission.resume(owner, turn_id, cursor, owners=owners, settings=settings)
+
+
+def _load(key: str) -> Record:
+    """The turn; to be read before its steps, which a newer schema may have changed."""
+    turn = record.load(key)
+    if turn is None:
+        raise UnknownTurn("there is no such turn")
+    if turn.gone:
+        raise Gone("the turn is past its retention, or was deleted")
+    return turn
 
 
 def _waits(turn: Record, position: int) -> bool:

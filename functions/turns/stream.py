@@ -69,7 +69,8 @@ class Stream:
         self._replay: Page | None = replay
         self._owners = owners
         self._heartbeat = settings.heartbeat_seconds
-        self._ends_at = time.monotonic() + settings.response_seconds - END_MARGIN_SECONDS
+        self._seconds = settings.response_seconds - END_MARGIN_SECONDS
+        self._ends_at = time.monotonic() + self._seconds
         self._next_index: int | None = None
         """Where a follower stands in the journal; None when it has to find out."""
         self._flush = settings.flush_seconds
@@ -92,6 +93,10 @@ class Stream:
         self.lag = Durations()
         """How long after their commit chunks were found, while this stream follows."""
         self._log_fields = logs.fields()
+
+    def count_from(self, arrived: float) -> None:
+        """The request arrived at this monotonic instant: the platform's time for it runs since."""
+        self._ends_at = arrived + self._seconds
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield a ping at once, then the turn. Ends at a frame boundary, whatever happens."""

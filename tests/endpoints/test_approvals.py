@@ -256,6 +256,27 @@ def test_a_bad_decision_is_400(decider: FunctionServer, body: object) -> None:
         assert (stream.status, error_of(stream)["code"]) == (400, "bad_body")
 
 
+@pytest.mark.parametrize("ahead", [1, 480, 30_000, 2**53 - 10_000])
+def test_a_cursor_that_cannot_be_decides_nothing(
+    serve: Serve, decider: FunctionServer, tmp_path: Path, ahead: int
+) -> None:
+    """Above every event of a turn that waits: 400, also for a resume; the step waits on, and the
+    decision that comes with a good cursor counts.
+    """
+    path, script = tmp_path / "effects", ["tools", ["refund", {"path": str(tmp_path / "effects")}]]
+    turn_id, state = ask(serve("start_turn"), ["say", "A"], script)
+    for stream in (
+        decide(decider, turn_id, 1, "approve", state.cursor + ahead),
+        resume(serve("resume_turn"), turn_id, state.cursor + ahead),
+    ):
+        with stream:
+            assert (stream.status, error_of(stream)["code"]) == (400, "bad_cursor")
+    assert lines(path) == []
+    with decide(decider, turn_id, 1, "deny", state.cursor) as stream:
+        stream.read_to_end()
+        assert outcomes(stream) == ["denied"]
+
+
 def test_unknown_turns_and_steps_are_404(serve: Serve, decider: FunctionServer) -> None:
     """And a step that needs no decision just streams."""
     with decide(decider, new_turn_id(), 1, "approve") as stream:

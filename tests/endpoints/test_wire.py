@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import socket
 import time
 
@@ -211,13 +212,19 @@ def test_ten_first_requests_of_a_cold_process_are_all_answered(serve: Serve) -> 
 
 
 def test_the_response_ends_before_the_platform_cuts_it(serve: Serve) -> None:
-    """At a frame boundary, without a terminal event; the client resumes the one run."""
+    """At a frame boundary, without a terminal event; the client resumes the one run. The time runs
+    from the request on, of which the client sent the last part late.
+    """
     server, turn_id = (
         serve("start_turn", RESPONSE_SECONDS="30", HEARTBEAT_SECONDS="5"),
         new_turn_id(),
     )
     script = [["count", 1, 50, 2]]
-    with start(server, turn_id, script) as stream:
+    body = json.dumps({"prompt": json.dumps(script)}).encode()
+    given = headers(turn_id, Content_Type="application/json", Content_Length=str(len(body)))
+    with RawStream(server.url, "POST", given, body[:9]) as stream:
+        time.sleep(6)
+        stream._socket.sendall(body[9:])
         assert stream.read_to_end(timeout=30) == "complete"
         state = folded(stream)
         assert stream.rest == b""

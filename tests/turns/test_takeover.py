@@ -13,7 +13,7 @@ import pytest
 
 from functions import firestore
 from functions.errors import LeaseLost, StorageUnavailable
-from functions.turns import journal, record, takeover
+from functions.turns import cancel, journal, record, takeover
 from functions.turns.lease import MARGIN_SECONDS, Lease, Renewal
 from functions.turns.record import Record, Request
 from functions.turns.takeover import Taken
@@ -111,6 +111,22 @@ def test_the_old_owner_fails_at_its_next_append(create: Create) -> None:
     with pytest.raises(LeaseLost):
         journal.append(taken.turn.key, chunk(taken, 1), zombie, taken.turn.expire_at)
     assert zombie.lost
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_stop_that_crosses_a_takeover_is_of_a_newer_epoch(create: Create) -> None:
+    """It read the turn before it was taken over, and the journal after it: its owner is told that
+    the turn is another's, not that an invariant is broken.
+    """
+    taken = create()
+    before = lapsed(taken)
+    won = takeover.take_over(before, settings=settings(lease_seconds=30))
+    assert won is not None
+    assert cancel._try(before, journal.tail(before.key))
+    assert load(taken).holder.epoch == 3
+    late = chunk(won, 1, first=10_003, last=10_003)
+    with pytest.raises(LeaseLost):
+        journal.append(before.key, late, won.lease, before.expire_at)
 
 
 @pytest.mark.usefixtures("storage")
