@@ -2,9 +2,17 @@
 
 import type { TurnClient } from 'agent-turns-client';
 import { useAgentTurn } from 'agent-turns-client/react';
+import { useState } from 'react';
 
 export function Chat({ client }: { client: TurnClient }) {
   const { view, start, approve, deny, stop } = useAgentTurn(client);
+  // What was refused, or could not be asked for: not the turn, which goes on.
+  const [refusal, setRefusal] = useState('');
+  const sure = (asked: Promise<void>) =>
+    asked.then(
+      () => setRefusal(''),
+      (error: Error) => setRefusal(error.message),
+    );
   return (
     <>
       <form action={(form) => void start({ prompt: String(form.get('prompt')) })}>
@@ -15,20 +23,20 @@ export function Chat({ client }: { client: TurnClient }) {
       {view?.pending.map(({ step, tool }) => (
         <p key={step}>
           {tool}?{' '}
-          <button type="button" onClick={() => approve(step)}>
+          <button type="button" onClick={() => sure(approve(step))}>
             Approve
           </button>
-          <button type="button" onClick={() => deny(step)}>
+          <button type="button" onClick={() => sure(deny(step))}>
             Deny
           </button>
         </p>
       ))}
       {view?.status === 'streaming' && (
-        <button type="button" onClick={stop}>
+        <button type="button" onClick={() => sure(stop())}>
           Stop
         </button>
       )}
-      {view?.error && <p role="alert">{view.error.message}</p>}
+      <p role="alert">{view?.error?.message ?? refusal}</p>
     </>
   );
 }

@@ -12,14 +12,12 @@ export function problem(code: string, message: string): TurnProblem {
 }
 
 /** Read a body as JSON; undefined if it is none, or too long. */
-export async function readJson({ body }: Response): Promise<Fields> {
+export async function readJson(body: AsyncIterable<Uint8Array>): Promise<Fields> {
   const decoder = new TextDecoder();
-  const reader = body?.getReader();
   let text = '';
-  while (reader && text.length < MAX_CHARACTERS) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    text += decoder.decode(value, { stream: true });
+  for await (const piece of body) {
+    text += decoder.decode(piece, { stream: true });
+    if (text.length > MAX_CHARACTERS) break;
   }
   return parse(text) as Fields;
 }

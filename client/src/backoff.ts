@@ -51,7 +51,7 @@ export function judge(
   random: number,
 ): Verdict {
   const firm = retryAfterMs !== null;
-  if (problem.status === 401 && !refreshed) return { kind: 'refresh' };
+  if (isForTokens(problem) && !refreshed) return { kind: 'refresh' };
   if (!firm && isFinal(problem)) return { kind: 'error' };
   if (failures >= options.maxFailures) return { kind: 'failed' };
   const most = Math.min(options.capMs, options.baseMs * 2 ** Math.max(0, failures - 1));
@@ -65,12 +65,20 @@ export function judge(
  */
 export function retryAfter(header: string | null, now: number): number | null {
   if (!header) return null;
-  const ms = /^\s*\d+\s*$/.test(header) ? Number(header) * 1000 : Date.parse(header) - now;
+  const isSeconds = /^\s*\d+\s*$/.test(header);
+  // Engines take `-5` and `7, 7` for days of 2001.
+  if (!isSeconds && !/ GMT\s*$/.test(header)) return null;
+  const ms = isSeconds ? Number(header) * 1000 : Date.parse(header) - now;
   return Number.isNaN(ms) ? null : Math.min(Math.max(ms, 0), RETRY_AFTER_CAP_MS);
+}
+
+/** Whether the tokens are at fault: a 401, whatever status a proxy made of it. */
+function isForTokens({ code, status }: TurnProblem): boolean {
+  return status === 401 || /^(app_check|sign_in)_/.test(code);
 }
 
 /** Whether the same call would be refused again, unless the server named a time to come back. */
 function isFinal({ code, status }: TurnProblem): boolean {
-  if (status === null || status === 408 || status === 425 || status === 429) return false;
+  if (status === null || [408, 425, 429].includes(status) || code === 'internal') return false;
   return status < 500 || code === 'agent_failed' || code === 'not_configured';
 }

@@ -1,8 +1,6 @@
 /** The requests of the protocol. */
 
-import { type Connection, connect, type Prepared, type Sink } from './connection.js';
 import type { ClientOptions, FunctionName } from './options.js';
-import type { Tell } from './timeline.js';
 
 /** A call of a function for a turn. */
 export interface Call {
@@ -14,28 +12,18 @@ export interface Call {
   readonly step?: number;
 }
 
-/**
- * Make a call, with tokens of its own.
- *
- * @param refresh - with an ID token that is new, too
- * @param attempt - the number of this attempt to stream; 0 for what streams nothing
- */
-export function place(
-  call: Call,
-  client: ClientOptions,
-  tell: Tell,
-  refresh: boolean,
-  attempt = 0,
-  sink: Sink | null = null,
-): Connection {
-  const prepared = async () => {
-    tell({ kind: 'request', call: call.name, attempt, cursor: call.cursor });
-    return await prepare(client, call, refresh);
-  };
-  return connect(prepared, client, sink, attempt === 1 && call.name === 'start_turn');
+/** A request, with its tokens. */
+export interface Prepared {
+  readonly url: string;
+  readonly init: RequestInit;
 }
 
-async function prepare(
+/**
+ * Make the request of a call, with fresh tokens.
+ *
+ * @param refresh - with an ID token that is new, too
+ */
+export async function prepare(
   { functions, tokens }: ClientOptions,
   { name, turnId, cursor, body }: Call,
   refresh: boolean,

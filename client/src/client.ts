@@ -46,6 +46,7 @@ function fresh(turnId: string, parts: Partial<SavedTurn>): SavedTurn {
     prompt: null,
     sessionId: null,
     begun: true,
+    startedAt: Date.now(),
     stopping: false,
     state: EMPTY,
     ...parts,

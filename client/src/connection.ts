@@ -3,9 +3,12 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import { problem, readJson, setbackOf } from './answer.js';
 import type { Setback } from './backoff.js';
-import { Unreadable } from './decode.js';
+import { pieces } from './body.js';
+import { type Call, prepare } from './calls.js';
+import { Dropped } from './errors.js';
 import type { ClientOptions } from './options.js';
 import { defer } from './promise.js';
+import type { Tell } from './timeline.js';
 import type { DropReason } from './view.js';
 
 /**
@@ -35,15 +38,6 @@ export interface Sink {
   notice(notice: 'no_answer' | 'buffered'): void;
 }
 
-/** A request, with its tokens. */
-export interface Prepared {
-  readonly url: string;
-  readonly init: RequestInit;
-}
-
-/** What a page's own `onEvent` threw. */
-export class HandlerError extends Error {}
-
 /** Longer than any frame of the protocol; what holds more is no stream of ours. */
 const MAX_FRAME_CHARACTERS = 2_000_000;
 const SLICE_BYTES = 16_384;
@@ -51,30 +45,31 @@ const SLICE_BYTES = 16_384;
 export const ANSWER_MS = 30_000;
 /** Work goes on for so long at most before the page may paint and answer clicks. */
 const WORK_MS = 8;
-/** The server's pings are seconds apart: two within this came in one burst. */
-const PINGS_MS = 100;
-/** A fresh turn's end is stored before it is sent: within this of the first byte, it was held back. */
-const END_MS = 20;
+/**
+ * What comes within this of the first byte came in one burst. The server's second ping does not, nor
+ * does a fresh turn's end, which is stored before it is sent: something held them back.
+ */
+const BURST_MS = 20;
 
 /**
- * Make a request.
+ * Make a call, with tokens of its own.
  *
- * @param prepare - makes the request; while it runs, tokens are awaited
- * @param sink - null for a call that is answered with JSON
- * @param fresh - the turn cannot have events yet: an end in the first burst was held back
+ * @param refresh - with an ID token that is new, too
+ * @param sink - left out for a call that is answered with JSON
+ * @param attempt - the number of this attempt to stream; 0 for what streams nothing
  */
 export function connect(
-  prepare: () => Promise<Prepared>,
+  call: Call,
   client: ClientOptions,
-  sink: Sink | null,
-  fresh: boolean,
+  tell: Tell,
+  refresh: boolean,
+  sink?: Sink,
+  attempt = 0,
 ): Connection {
   const { idleMs = 10_000, answerMs = ANSWER_MS, slowMs = 3_000 } = client;
-  const send: typeof fetch = client.fetch ?? ((...request) => fetch(...request));
   const abort = new AbortController();
   const ended = defer<Outcome>();
   let over = false;
-  let deadline: number;
   let staleAt: number;
   let timer: ReturnType<typeof setTimeout>;
   let slow: ReturnType<typeof setTimeout>;
@@ -85,76 +80,74 @@ export function connect(
   async function run(): Promise<void> {
     let why: DropReason = 'tokens';
     try {
+      // Who hears of the request may end it: the caller is to have this connection before.
+      await null;
+      if (over) return;
       expect(answerMs, why);
-      const { url, init } = await prepare();
+      tell({ kind: 'request', call: call.name, attempt, cursor: call.cursor });
+      const { url, init } = await prepare(client, call, refresh);
       if (over) return;
       why = 'network';
       const sent = performance.now();
-      expect(answerMs, 'no_answer');
-      warn('no_answer');
-      const response = await send(url, { ...init, signal: abort.signal });
+      expect(answerMs, 'no_answer', 'no_answer');
+      const response = await (client.fetch ?? fetch)(url, { ...init, signal: abort.signal });
       if (over) return void response.body?.cancel().catch(() => {});
-      expect(idleMs, 'idle');
-      clearTimeout(slow);
-      const { body, headers, ok, status } = response;
+      const { headers, ok, status } = response;
+      const body = pieces(response, ended.promise);
       const isStream = /^text\/event-stream\s*(;|$)/i.test(headers.get('content-type') ?? '');
-      if (sink && ok && body && isStream) {
+      if (sink && ok && isStream) {
+        expect(idleMs, 'idle', 'buffered');
         sink.opened(performance.now() - sent);
-        warn('buffered');
         await read(sink, body, sent);
         drop('ended');
       } else {
-        const said = await readJson(response);
+        expect(idleMs, 'idle');
+        const said = await readJson(body);
         const setback = setbackOf(response, said);
-        const isOver = status === 204 || (!sink && ok && typeof said?.['status'] === 'string');
+        const isAnswered = !sink && ok && typeof said?.['status'] === 'string';
+        // No start is answered with 204: that is no word of the server's.
+        const isOver = isAnswered || (status === 204 && call.name !== 'start_turn');
         const isRefused = setback.problem.status !== null;
         end({ why: isOver ? 'over' : isRefused ? 'refused' : 'bad_content', ...setback });
       }
     } catch (error) {
-      if (error instanceof Unreadable) why = 'bad_content';
-      if (error instanceof HandlerError) why = 'handler';
-      drop(why, `${error}`);
+      drop(error instanceof Dropped ? error.why : why, `${error}`);
     }
   }
 
-  async function read(sink: Sink, body: ReadableStream<Uint8Array>, sent: number): Promise<void> {
+  async function read(sink: Sink, body: AsyncIterable<Uint8Array>, sent: number): Promise<void> {
     let first = 0;
     let now = 0;
     let pings = 0;
     let worked = 0;
-    const notice = (burstMs: number) => {
-      if (first - sent > slowMs && now - first < burstMs) sink.notice('buffered');
+    const held = () => {
+      if (first - sent > slowMs && now - first < BURST_MS) sink.notice('buffered');
     };
     const parser = createParser({
       maxBufferSize: MAX_FRAME_CHARACTERS,
       onEvent: (message) => {
         if (over || sink.frame(message)) return;
-        if (fresh) notice(END_MS);
+        if (attempt === 1 && call.name === 'start_turn') held();
         drop('ended');
       },
       onComment: () => {
         if (over) return;
         sink.ping();
-        if (++pings === 2) notice(PINGS_MS);
+        if (++pings === 2) held();
       },
       onError: ({ type }) => {
-        if (type === 'max-buffer-size-exceeded') throw new Unreadable(type);
+        if (type === 'max-buffer-size-exceeded') throw new Dropped('bad_content', type);
       },
     });
-    const decoder = new TextDecoder();
-    const reader = body.getReader();
-    // The signal releases the socket; this, what a `fetch` of the page's own holds.
-    ended.promise.then(() => reader.cancel()).catch(() => {});
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      clearTimeout(slow);
+    // What is no UTF-8 was damaged on the way.
+    const decoder = new TextDecoder('utf-8', { fatal: true });
+    for await (const piece of body) {
+      expect(idleMs, 'idle');
       now = performance.now();
       first ||= now;
-      extend(idleMs);
-      for (let from = 0; from < value.length && !over; from += SLICE_BYTES) {
+      for (let from = 0; from < piece.length && !over; from += SLICE_BYTES) {
         const began = performance.now();
-        parser.feed(decoder.decode(value.subarray(from, from + SLICE_BYTES), { stream: true }));
+        parser.feed(decoder.decode(piece.subarray(from, from + SLICE_BYTES), { stream: true }));
         worked += performance.now() - began;
         if (worked > WORK_MS) {
           await breath();
@@ -165,26 +158,17 @@ export function connect(
     }
   }
 
-  /** Drop the connection in so long, unless the deadline is moved before. */
-  function expect(ms: number, why: DropReason): void {
-    extend(ms);
-    clearTimeout(timer);
-    timer = setTimeout(check, ms);
-
-    function check() {
-      const left = deadline - performance.now();
-      if (left > 0) timer = setTimeout(check, left + 1);
-      else drop(why);
-    }
-  }
-
-  function extend(ms: number): void {
-    deadline = performance.now() + ms;
+  /** From now on, so long without a call of this drops the connection; `notice` is given before. */
+  function expect(ms: number, why: DropReason, notice?: 'no_answer' | 'buffered'): void {
+    forget();
     staleAt = Date.now() + ms;
+    timer = setTimeout(drop, ms, why);
+    if (notice) slow = setTimeout(() => sink?.notice(notice), slowMs);
   }
 
-  function warn(notice: 'no_answer' | 'buffered'): void {
-    slow = setTimeout(() => over || sink?.notice(notice), slowMs);
+  function forget(): void {
+    clearTimeout(timer);
+    clearTimeout(slow);
   }
 
   function drop(why: DropReason, message: string = why): void {
@@ -194,8 +178,7 @@ export function connect(
   function end(outcome: Outcome): void {
     if (over) return;
     over = true;
-    clearTimeout(timer);
-    clearTimeout(slow);
+    forget();
     ended.resolve(outcome);
     abort.abort();
   }

@@ -1,44 +1,38 @@
 /** From a frame's fields to an event. */
 
+import { Dropped } from './errors.js';
 import type { TurnEvent } from './events.js';
 import { type Fields, parse } from './json.js';
-
-/** A frame of a known type that cannot be read: the stream is damaged. */
-export class Unreadable extends Error {}
 
 /**
  * Return the event of a frame, or null for one that counts for nothing: it has no id, or its type is
  * none of the closed set.
  *
- * @throws Unreadable - the id is no number of the protocol, or the data is not what its type says
+ * @throws Dropped - the stream is damaged: the id is no number of the protocol, or the data is not
+ * what its type says
  */
 export function decode(id: string, type: string, text: string): TurnEvent | null {
+  const fits = FITS.get(type);
+  if (!id || !fits) return null;
   const data = parse(text);
-  const fit = fits(type, data as Fields);
-  if (!id || fit === null) return null;
-  if (!fit || !/^[1-9]\d*$/.test(id) || !isCount(Number(id)))
-    throw new Unreadable(`event ${id.slice(0, 30)} cannot be read`);
+  if (!/^[1-9]\d*$/.test(id) || !isCount(Number(id)) || !fits(data as Fields))
+    throw new Dropped('bad_content', `event ${id.slice(0, 30)} cannot be read`);
   return { id: Number(id), type, data } as TurnEvent;
 }
 
-/** Whether the data has what the fold goes by; null for a type that is unknown. */
-function fits(type: string, data: Fields): boolean | null {
-  switch (type) {
-    case 'token':
-      return isText(data);
-    case 'tool_start':
-    case 'tool_pending':
-    case 'tool_end':
-      return isCount(data?.['step']) && (type !== 'tool_end' || isText(data?.['status']));
-    case 'rewind':
-      return isCount(data?.['length']);
-    case 'done':
-      return isText(data?.['reason']);
-    case 'error':
-      return isText(data?.['code']);
-    default:
-      return null;
-  }
+/** Whether the data of each type has what the fold, and a page, go by. */
+const FITS = new Map<string, (data: Fields) => boolean>([
+  ['token', isText],
+  ['tool_start', isCall],
+  ['tool_pending', isCall],
+  ['tool_end', (data) => isCall(data) && isText(data?.['status'])],
+  ['rewind', (data) => isCount(data?.['length'])],
+  ['done', (data) => isText(data?.['reason'])],
+  ['error', (data) => isText(data?.['code'])],
+]);
+
+function isCall(data: Fields): boolean {
+  return isCount(data?.['step']) && isText(data?.['tool']);
 }
 
 function isText(value: unknown): boolean {

@@ -2,12 +2,12 @@
 
 import type { EventSourceMessage } from 'eventsource-parser';
 import { BACKOFF, judge } from './backoff.js';
-import { type Call, place } from './calls.js';
-import type { Connection, Outcome, Sink } from './connection.js';
+import type { Call } from './calls.js';
+import { type Connection, type Outcome, connect as open, type Sink } from './connection.js';
 import { isOffline } from './lifecycle.js';
 import type { ClientOptions } from './options.js';
 import type { Tell } from './timeline.js';
-import type { ConnectionView, Notice, TurnProblem, TurnStatus } from './view.js';
+import type { ConnectionView, Notice, TurnProblem } from './view.js';
 
 /** What a pursuit asks and tells its turn. */
 export interface Pursued {
@@ -17,24 +17,15 @@ export interface Pursued {
   admitted(call: Call): void;
   /** As `Sink.frame`. Returns null for a frame that brings nothing new. */
   frame(message: EventSourceMessage): boolean | null;
-  /** Whether the turn's last event has come. */
-  hasEnded(): boolean;
-  /** Whether nothing more is to happen: it is over, or was left. */
-  isOver(): boolean;
-  /** Whether a response that ended cleanly now ended because a person is asked. */
-  waits(): boolean;
-  /** How it stands; `problem` says why, for a turn that ends with it. */
-  stands(status: Standing, problem?: TurnProblem): void;
-  /** The call is refused for good. Returns whether the turn goes on without it. */
-  refused(call: Call, problem: TurnProblem): boolean;
+  /** Whether nothing is wrong with a connection that ended so: the turn is over, or waits for a person. */
+  rests(why: Outcome['why']): boolean;
+  /** The connection was lost, or the call refused: another one may follow. */
+  lost(problem: TurnProblem): void;
+  /** None follows by itself: the call is refused for good (`error`), or too many failed. */
+  fails(verdict: 'error' | 'failed', problem: TurnProblem, call: Call): void;
   /** There is something to paint. */
   changed(): void;
 }
-
-/** How a turn stands after a connection. */
-export type Standing =
-  | Extract<TurnStatus, 'reconnecting' | 'waiting' | 'error' | 'failed'>
-  | 'over';
 
 /** The pursuit of a turn. */
 export interface Pursuit {
@@ -47,12 +38,11 @@ export interface Pursuit {
   readonly wake: (suspect: boolean) => void;
   /** As `wake`, for a person: no delay holds, and the count of failures starts again. */
   readonly insist: () => void;
-  /** The page is left: release the socket, connect to nothing until `shown`. */
+  /** The page, or the turn, is left: release the socket, connect to nothing until `shown`. */
   readonly leave: () => void;
   readonly shown: () => void;
-  /** Connect once more at that time (`Date.now()`), if nothing does so before. */
-  readonly look: (at: number) => void;
-  readonly end: () => void;
+  /** Connect once more in so long, if nothing does so before. */
+  readonly look: (delayMs: number) => void;
 }
 
 /** `setTimeout` takes no more. */
@@ -78,19 +68,20 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
   let firm = false;
   let left = false;
 
-  return { view: () => view, isLive: () => !!live, connect, wake, insist, leave, shown, look, end };
+  return { view: () => view, isLive: () => !!live, connect, wake, insist, leave, shown, look };
 
   function connect(): void {
-    if (live || left || turn.isOver()) return;
+    if (live || left) return;
     const call = turn.next();
     if (!call) return;
     clearTimeout(timer);
     progress = firm = false;
-    note({ attempt: view.attempt + 1, retryAt: null, notice: null });
-    live = place(call, client, tell, refreshing, view.attempt, sink(call));
+    const attempt = view.attempt + 1;
+    live = open(call, client, tell, refreshing, sink(call), attempt);
+    note({ attempt, retryAt: null, notice: null });
     void live.outcome.then((outcome) => {
       live = null;
-      if (!turn.isOver()) ended(outcome, call);
+      ended(outcome, call);
     });
   }
 
@@ -99,14 +90,14 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
       opened: (waitedMs) => {
         refreshing = false;
         tell({ kind: 'open', attempt: view.attempt, waitedMs });
-        notice(null);
+        note({ notice: null, problem: null });
         turn.admitted(call);
       },
       frame: (message) => {
         const goesOn = turn.frame(message);
         if (goesOn !== null && !progress) {
           progress = true;
-          note({ failures: 0, problem: null });
+          note({ failures: 0 });
         }
         return goesOn ?? true;
       },
@@ -117,17 +108,12 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
 
   function ended(outcome: Outcome, call: Call): void {
     const { why, problem } = outcome;
-    if (why === 'over' || turn.hasEnded()) return turn.stands('over');
-    if (why === 'ended' && turn.waits()) {
-      note({ problem: null });
-      return turn.stands('waiting');
-    }
+    if (turn.rests(why) || why === 'over') return;
     if (why === 'refused') tell({ kind: why, status: problem.status ?? 0, code: problem.code });
     else tell({ kind: 'dropped', why, message: problem.message });
     note({ problem });
-    turn.stands('reconnecting', problem);
-    if (why === 'hidden') return;
-    if (why === 'woken') return connect();
+    turn.lost(problem);
+    if (left || why === 'hidden' || why === 'woken') return connect();
     if (why !== 'refused' && isOffline()) {
       notice('offline');
       return later(backoff.capMs);
@@ -139,18 +125,17 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
       firm = verdict.firm;
       later(verdict.delayMs);
     } else if (verdict.kind === 'refresh') connect();
-    else if (verdict.kind === 'error' && turn.refused(call, problem)) connect();
-    else turn.stands(verdict.kind, problem);
+    else turn.fails(verdict.kind, problem, call);
   }
 
   function later(delayMs: number): void {
-    look(Date.now() + delayMs);
+    look(delayMs);
     note({ retryAt: Date.now() + delayMs });
     tell({ kind: 'retry', delayMs, failures: view.failures });
   }
 
-  function look(at: number): void {
-    timer = setTimeout(connect, Math.min(at - Date.now(), MAX_DELAY_MS));
+  function look(delayMs: number): void {
+    timer = setTimeout(connect, Math.min(delayMs, MAX_DELAY_MS));
   }
 
   function wake(suspect: boolean): void {
@@ -167,7 +152,9 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
   function leave(): void {
     left = true;
     firm = false;
-    end();
+    clearTimeout(timer);
+    note({ retryAt: null });
+    live?.drop('hidden');
   }
 
   function shown(): void {
@@ -175,14 +162,8 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
     wake(false);
   }
 
-  function end(): void {
-    clearTimeout(timer);
-    note({ retryAt: null });
-    live?.drop('hidden');
-  }
-
-  function notice(notice: Notice | null): void {
-    if (notice && notice !== view.notice) tell({ kind: 'notice', notice });
+  function notice(notice: Notice): void {
+    if (notice !== view.notice) tell({ kind: 'notice', notice });
     note({ notice });
   }
 

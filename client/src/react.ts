@@ -9,7 +9,7 @@ import type { SavedTurn, TurnView } from './view.js';
 export interface AgentTurn {
   /** The turn as last painted; null before there is one, and on the server. */
   readonly view: TurnView | null;
-  /** Start a turn, leaving the one before it. */
+  /** Start a turn, leaving the one before it. After the component went, the turn is left at once. */
   readonly start: (request: StartRequest, options?: TurnOptions) => TurnHandle;
   /** Go on with a turn, leaving the one before it. */
   readonly resume: (
@@ -57,6 +57,8 @@ const none = () => null;
 function makeSlot(client: TurnClient) {
   let handle: TurnHandle | null = null;
   let options: TurnOptions | undefined;
+  /** The component went. */
+  let gone = false;
   const listeners = new Set<() => void>();
   return {
     use: (now: TurnClient) => {
@@ -68,9 +70,13 @@ function makeSlot(client: TurnClient) {
       return () => void listeners.delete(listener);
     },
     mount: () => {
+      gone = false;
       // Back again: what was left is gone on with.
       if (handle?.getSnapshot().status === 'closed') hold(client.resume(handle.save(), options));
-      return () => handle?.close();
+      return () => {
+        gone = true;
+        handle?.close();
+      };
     },
     acts: {
       start: (request: StartRequest, more?: TurnOptions) => {
@@ -97,6 +103,8 @@ function makeSlot(client: TurnClient) {
   function hold(next: TurnHandle): TurnHandle {
     handle?.close();
     handle = next;
+    // Nobody would ever close it.
+    if (gone) next.close();
     for (const listener of [...listeners]) listener();
     return next;
   }

@@ -2,25 +2,28 @@
 
 import type { EventSourceMessage } from 'eventsource-parser';
 import { problem } from './answer.js';
-import { type Call, place } from './calls.js';
+import type { Call } from './calls.js';
 import type { TurnHandle } from './client.js';
-import { ANSWER_MS, type Connection, HandlerError } from './connection.js';
+import { ANSWER_MS, type Connection, connect, type Outcome } from './connection.js';
 import { decode } from './decode.js';
-import { TurnError } from './errors.js';
+import { Dropped, TurnError } from './errors.js';
 import { decided, fold, isPending, waits } from './fold.js';
 import { watch } from './lifecycle.js';
 import type { ClientOptions, TurnOptions } from './options.js';
 import { painting } from './painter.js';
 import { type Deferred, defer } from './promise.js';
-import { pursue, type Standing } from './pursuit.js';
+import { pursue } from './pursuit.js';
 import { askToStop } from './stop.js';
 import { guarded, teller } from './timeline.js';
-import type { SavedTurn, Step, TurnProblem, TurnStatus, TurnView } from './view.js';
+import type { SavedTurn, TurnProblem, TurnStatus, TurnView } from './view.js';
 
 type Decision = 'approve' | 'deny';
 
 /** So long after an approval's time the server is asked for that; then each time later, up to 64 s: clocks differ. */
 const EXPIRY_MS = 2_000;
+
+/** Turns are kept for two hours at least. One that was forgotten since would run anew. */
+const START_MS = 7_200_000;
 
 const OVER = problem('over', 'the turn is over');
 
@@ -51,24 +54,7 @@ export function follow(
   const finished = defer<TurnView>();
   const tell = teller(turnId, client.onTimeline);
   const painter = painting(paint, client.schedule);
-  const pursuit = pursue(
-    {
-      next,
-      admitted,
-      frame,
-      refused,
-      stands,
-      changed,
-      waits: () => waits(state),
-      hasEnded: () => !!state.end,
-      isOver: () => over,
-    },
-    client,
-    tell,
-  );
-  let pending: readonly Step[] = [];
-  /** Those that `pending` was found in. */
-  let steps = pending;
+  const pursuit = pursue({ next, admitted, frame, rests, lost, fails, changed }, client, tell);
   let view = look();
   const unwatch = watch({
     online: () => pursuit.wake(true),
@@ -77,7 +63,7 @@ export function follow(
     hidden: painter.settle,
   });
 
-  if (state.end) stands('over');
+  if (state.end) finish();
   else {
     if (saved.stopping) stop().catch(() => {});
     pursuit.connect();
@@ -88,8 +74,10 @@ export function follow(
     finished: finished.promise,
     getSnapshot: () => view,
     subscribe: (listener) => {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
+      // One of its own, for a function that is subscribed twice.
+      const entry = () => listener();
+      listeners.add(entry);
+      return () => void listeners.delete(entry);
     },
     approve: (step) => decide(step, 'approve'),
     deny: (step) => decide(step, 'deny'),
@@ -102,19 +90,19 @@ export function follow(
   // What the pursuit asks and tells
 
   function next(): Call | null {
-    const { cursor } = state;
+    const call = { turnId, cursor: state.cursor };
     if (error) reconnecting();
+    if (Date.now() - saved.startedAt > START_MS) begun = true;
     if (!begun) {
-      const body = { prompt, sessionId: sessionId ?? undefined };
       // A start that is stopped is not posted again: the stop's answer says how it stands.
       if (stopping) return null;
       posted = Date.now();
-      return { name: 'start_turn', turnId, cursor, body };
+      return { ...call, name: 'start_turn', body: { prompt, sessionId: sessionId ?? undefined } };
     }
     const [first] = decisions;
-    if (!first || busy || !waits(state)) return { name: 'resume_turn', turnId, cursor };
+    if (!first || busy || !waits(state)) return { ...call, name: 'resume_turn' };
     const [step, { decision }] = first;
-    return { name: 'run_tool_step', turnId, cursor, step, body: { step, decision } };
+    return { ...call, name: 'run_tool_step', step, body: { step, decision } };
   }
 
   function admitted({ step }: Call): void {
@@ -135,7 +123,7 @@ export function follow(
     try {
       onEvent?.(event);
     } catch (cause) {
-      throw new HandlerError(`${cause}`);
+      throw new Dropped('handler', String(cause));
     }
     state = fold(state, event);
     begun = true;
@@ -149,30 +137,35 @@ export function follow(
     return !state.end;
   }
 
-  function refused({ step }: Call, reason: TurnProblem): boolean {
-    if (step === undefined) return false;
-    // That decision is refused, not the turn: what became of the step, a resume says.
-    take(step)?.reject(new TurnError(reason));
+  function rests(why: Outcome['why']): boolean {
+    if (over) return true;
+    if (why === 'over' || state.end) finish();
+    else if (why === 'ended' && waits(state)) wait();
+    else return false;
     return true;
   }
 
-  function stands(standing: Standing, reason?: TurnProblem): void {
-    busy = reason?.code === 'turn_busy';
-    const { end } = state;
-    if (standing === 'waiting') wait();
-    else if (standing === 'reconnecting') reconnecting();
-    else if (standing === 'over' && end?.type !== 'error')
-      settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
-    else {
-      error = end?.type === 'error' ? end.error : (reason ?? OVER);
-      if (standing !== 'failed') {
-        // A start that was refused is not posted again, not by a reloaded page either.
-        if (!begun) state = { ...state, end: { type: 'error', error } };
-        return settle('error');
-      }
-      reject(error);
-      show(standing);
+  function lost({ code }: TurnProblem): void {
+    // Who heard of it may have closed the turn.
+    if (over) return;
+    busy = code === 'turn_busy';
+    reconnecting();
+  }
+
+  function fails(verdict: 'error' | 'failed', reason: TurnProblem, { step }: Call): void {
+    if (verdict === 'error' && step !== undefined) {
+      // That decision is refused, not the turn: what became of the step, a resume says.
+      take(step)?.reject(new TurnError(reason));
+      return pursuit.connect();
     }
+    error = reason;
+    if (verdict === 'failed') {
+      reject(error);
+      return show(verdict);
+    }
+    // A start that was refused is not posted again, not by a reloaded page either.
+    if (!begun) state = { ...state, end: { type: 'error', error } };
+    settle(verdict);
   }
 
   function reconnecting(): void {
@@ -187,19 +180,22 @@ export function follow(
 
   /** The turn waits for a person: for a decision made here, or one that is learned of later. */
   function wait(): void {
+    busy = false;
     if (decisions.size) return pursuit.connect();
     const ends = state.steps
       .filter(isPending())
       .map(({ expiresAt }) => Date.parse(expiresAt ?? ''))
       .filter((end) => end);
-    if (ends.length)
-      pursuit.look(Math.max(Math.min(...ends), Date.now()) + EXPIRY_MS * 2 ** Math.min(looks++, 5));
+    const left = Math.max(Math.min(...ends) - Date.now(), 0);
+    pursuit.look(left + EXPIRY_MS * 2 ** Math.min(looks++, 5));
     show('waiting');
   }
 
   // What a person does
 
   async function decide(step: number, decision: Decision): Promise<void> {
+    // Asked for in `onEvent`, the step is known once that returned.
+    await null;
     const known = state.steps.find((each) => each.step === step);
     if (!known || over || status === 'failed')
       throw new TurnError(error ?? problem('unknown_step', `no step ${step}`));
@@ -222,14 +218,14 @@ export function follow(
   }
 
   function stop(): Promise<void> {
-    if (over) return Promise.resolve();
+    if (over && status !== 'closed') return Promise.resolve();
     if (stopping) return stopping.promise;
     const asked = defer();
     stopping = asked;
     changed();
     void askToStop(
       (refresh) => {
-        asking = place({ name: 'cancel_turn', turnId, cursor: 0 }, client, tell, refresh);
+        asking = connect({ name: 'cancel_turn', turnId, cursor: 0 }, client, tell, refresh);
         return asking;
       },
       () => stopping !== asked,
@@ -240,7 +236,7 @@ export function follow(
       stopping = null;
       if (refusal?.code === 'unknown_turn' && !begun) {
         state = { ...state, end: { type: 'done', reason: 'cancelled', usage: null } };
-        stands('over');
+        finish();
       } else if (refusal) asked.reject(new TurnError(refusal));
       asked.resolve();
       changed();
@@ -252,12 +248,22 @@ export function follow(
 
   // Ends and paints
 
+  /** There are no more events. */
+  function finish(): void {
+    const { end } = state;
+    error = null;
+    if (end?.type === 'error') {
+      error = end.error;
+      settle('error');
+    } else settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
+  }
+
   /** Nothing more will happen. */
   function settle(end: TurnStatus): void {
     if (over) return;
     over = true;
     unwatch();
-    pursuit.end();
+    pursuit.leave();
     reject(error ?? OVER);
     // A stop that was asked for is still to be sent when the turn is just left.
     if (end !== 'closed') {
@@ -280,24 +286,21 @@ export function follow(
   }
 
   function paint(): void {
-    view = look();
-    for (const listener of listeners) guarded(listener);
+    view = look(view);
+    // They may subscribe and unsubscribe meanwhile.
+    for (const listener of [...listeners]) if (listeners.has(listener)) guarded(listener);
   }
 
-  function look(): TurnView {
+  function look(last?: TurnView): TurnView {
     const { end, ...shown } = state;
     const { reason = null, usage = null } = end?.type === 'done' ? end : {};
-    if (steps !== state.steps) {
-      steps = state.steps;
-      pending = steps.filter(isPending());
-    }
     return {
       turnId,
       prompt,
       sessionId,
       status,
       ...shown,
-      pending,
+      pending: last?.steps === state.steps ? last.pending : state.steps.filter(isPending()),
       stopping: !!stopping,
       reason,
       usage,

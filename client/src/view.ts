@@ -114,7 +114,7 @@ export interface ConnectionView {
   readonly failures: number;
   /** When the next attempt is due (`Date.now()` milliseconds); null if none is planned. */
   readonly retryAt: number | null;
-  /** What ended the last connection; null after the next event. */
+  /** What ended the last connection; null once the next one is open. */
   readonly problem: TurnProblem | null;
   readonly notice: Notice | null;
 }
@@ -161,6 +161,8 @@ export interface SavedTurn {
   readonly sessionId: string | null;
   /** Whether the first event has come: before that the start is posted again. */
   readonly begun: boolean;
+  /** When that was begun (`Date.now()`): after two hours it is not, and the turn is asked for. */
+  readonly startedAt: number;
   readonly stopping: boolean;
   readonly state: TurnState;
 }

@@ -1,8 +1,9 @@
 /** When the client tries again: by tables, and by what holds for all values. */
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { problem } from '../src/answer.js';
+import { problem, setbackOf } from '../src/answer.js';
 import { BACKOFF, judge, retryAfter, type Setback } from '../src/backoff.js';
 import fc from './support/properties.js';
 
@@ -22,6 +23,26 @@ test('each answer has its reaction', () => {
   assert.equal(kind(refusal(503, 'not_configured')), 'error');
   assert.equal(kind(refusal(401)), 'refresh');
   assert.equal(kind(refusal(401), true), 'error');
+});
+
+test('each code has the reaction of the protocol, also where a proxy made 200 of its status', () => {
+  const protocol = readFileSync(new URL('../../../docs/PROTOCOL.md', import.meta.url), 'utf8');
+  const rows = [...protocol.matchAll(/^\| (\d{3}) \| `(\w+)` \|.*\| ([^|]+) \|$/gm)];
+  assert.ok(rows.length > 25);
+  for (const [, status, code, reaction = ''] of rows) {
+    const headers: Record<string, string> = /^comes back/.test(reaction)
+      ? { 'Retry-After': '1' }
+      : {};
+    const wanted = /fresh|signs in/.test(reaction)
+      ? 'refresh'
+      : /^(comes back|resumes, with back-off)/.test(reaction)
+        ? 'retry'
+        : 'error';
+    for (const said of [Number(status), 200]) {
+      const answer = new Response(null, { status: said, headers });
+      assert.equal(kind(setbackOf(answer, { error: { code } })), wanted, `${said} ${code}`);
+    }
+  }
 });
 
 test('too many failures in a row end it, unless it ends anyway', () => {
@@ -66,6 +87,14 @@ test('Retry-After is seconds or a date, and never longer than five minutes', () 
     ['86400', 300_000],
     ['99999999999999999999', 300_000],
     ['soon', null],
+    ['-5', null],
+    ['1.5', null],
+    ['7, 7', null],
+    ['1e3', null],
+    ['\u0667', null],
+    ['garbage 5', null],
+    ['Thu, 99 Xyz 2026 00:00:09 GMT', null],
+    ['Thu, 01 Jan 2099 00:00:00 GMT', 300_000],
     ['', null],
     [null, null],
   ] as const)

@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { decode, Unreadable } from '../src/decode.js';
+import { decode } from '../src/decode.js';
+import { Dropped } from '../src/errors.js';
 import type { TurnEvent } from '../src/events.js';
 import { decided, EMPTY, fold, waits } from '../src/fold.js';
 import type { TurnState } from '../src/view.js';
@@ -171,7 +172,7 @@ test('whatever a frame holds, it decodes, counts for nothing, or is unreadable',
           const decoded = decode(id, type, data);
           if (decoded) fold(EMPTY, decoded);
         } catch (error) {
-          assert.ok(error instanceof Unreadable);
+          assert.ok(error instanceof Dropped && error.why === 'bad_content');
         }
       },
     ),

@@ -301,6 +301,20 @@ test('a stop that was asked for is sent although the turn is left', async (t) =>
   assert.equal(server.calls('cancel_turn').length, 1);
 });
 
+test('a turn that was left can still be stopped', async (t) => {
+  const server = await new TurnServer(says('a'), [stalled(1)]).listen(t);
+  server.behave = (n, { call }) => (call === 'cancel_turn' ? cancelled : stalled(n ? 0 : 1));
+  const turn = clientOf(server).client.start(PROMPT);
+  await until(() => turn.getSnapshot().text === 'a');
+  turn.close();
+  await turn.stop();
+  assert.equal(turn.getSnapshot().status, 'closed');
+  assert.deepEqual(
+    server.seen.map(({ call }) => call),
+    ['start_turn', 'cancel_turn'],
+  );
+});
+
 test('a turn that is stopped and left before it began shows nothing any more', async (t) => {
   const server = await new TurnServer([]).listen(t);
   server.behave = (_, { call }) => (call === 'cancel_turn' ? refuse(404, 'unknown_turn') : mute);
@@ -344,6 +358,42 @@ test('a page that was reloaded before the first event posts the start again, und
   assert.equal((await client.resume(saved).finished).text, 'a');
   assert.deepEqual(server.seen[1]?.body, PROMPT);
   assert.equal(server.seen[0]?.turnId, server.seen[1]?.turnId);
+});
+
+test('a start of long ago is not posted again, but asked for: its turn may have run, and be forgotten', async (t) => {
+  for (const [behave, wanted] of [
+    [undefined, ['done', 'a', undefined]],
+    [refuse(404, 'unknown_turn'), ['error', '', 'unknown_turn']],
+  ] as const) {
+    const server = await new TurnServer(says('a'), (n) => (n ? behave : dead)).listen(t);
+    const { client } = clientOf(server, { backoff: { baseMs: 60_000 } });
+    const before = client.start(PROMPT);
+    await until(() => server.seen.length === 1);
+    const saved = before.save();
+    before.close();
+    const past = { ...saved, startedAt: saved.startedAt - 7_201_000 };
+    const view = await client.resume(past).finished;
+    assert.deepEqual([view.status, view.text, view.error?.code], wanted);
+    assert.equal(server.calls('start_turn').length, 1);
+  }
+});
+
+test('nor is it by a page that slept with it', async (t) => {
+  const server = await new TurnServer(says('a'), [dead]).listen(t);
+  const { client } = clientOf(server, { backoff: { baseMs: 600_000, capMs: 600_000 } });
+  const turn = client.start(PROMPT);
+  await until(() => server.seen.length === 1);
+  const now = Date.now;
+  t.after(() => {
+    Date.now = now;
+  });
+  Date.now = () => now() + 7_201_000;
+  turn.reconnect();
+  await turn.finished;
+  assert.deepEqual(
+    server.seen.map(({ call }) => call),
+    ['start_turn', 'resume_turn'],
+  );
 });
 
 test('a turn that was saved at its end connects to nothing', async (t) => {

@@ -2,7 +2,16 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { clientOf, cutAfter, page, refuse, says, TurnServer, until } from './support/server.js';
+import {
+  type Behaviour,
+  clientOf,
+  cutAfter,
+  page,
+  refuse,
+  says,
+  TurnServer,
+  until,
+} from './support/server.js';
 
 const PROMPT = { prompt: 'hello' };
 
@@ -22,6 +31,18 @@ test('401 gets one fresh token and one retry, the cursor kept; the next 401 late
   );
   assert.deepEqual(refreshes, [false, false, true, false, true]);
   assert.equal(new Set(server.seen.map(({ appCheck }) => appCheck)).size, 5);
+});
+
+test('a 401 that a proxy made 200 of gets it, too', async (t) => {
+  for (const code of ['app_check_failed', 'sign_in_failed']) {
+    const server = await new TurnServer(says('a', 'b'), [cutAfter(1), refuse(200, code)]).listen(t);
+    const { client, refreshes } = clientOf(server);
+    assert.equal((await client.start(PROMPT).finished).text, 'ab');
+    assert.deepEqual(refreshes, [false, false, true]);
+    const never = await new TurnServer([], () => refuse(200, code)).listen(t);
+    const view = await clientOf(never).client.start(PROMPT).finished;
+    assert.deepEqual([view.status, view.error?.code, never.seen.length], ['error', code, 2]);
+  }
 });
 
 test('a second 401 in a row stops', async (t) => {
@@ -136,6 +157,15 @@ test('204 is the end', async (t) => {
   const view = await clientOf(server).client.resume({ turnId: 'x'.repeat(20) }).finished;
   assert.deepEqual([view.status, view.reason, view.error], ['done', null, null]);
   assert.equal(server.seen.length, 1);
+});
+
+test('204 for a start is no word of the server: tried again, and never called done', async (t) => {
+  const empty: Behaviour = (answer) => void answer.writeHead(204).end();
+  const passing = await new TurnServer(says('a'), [empty]).listen(t);
+  assert.equal((await clientOf(passing).client.start(PROMPT).finished).text, 'a');
+  const lasting = await new TurnServer(says('a'), () => empty).listen(t);
+  const view = await clientOf(lasting).client.start(PROMPT).finished;
+  assert.deepEqual([view.status, view.error?.code], ['failed', 'bad_content']);
 });
 
 test('an error event is the end: its code is shown, nothing is tried again', async (t) => {
