@@ -1,9 +1,9 @@
 """Put this package's indexes and TTL policies behind those of a project that has its own.
 
-    firebase firestore:indexes --project PROJECT > theirs.json
-    python3 -m dev.merge_indexes theirs.json > merged.json
+    python3 -m dev.merge_indexes ../firestore.indexes.json
 
-Theirs come first and stay as they are. Refused when both say something else of the same field.
+The file is written anew: theirs come first and stay as they are, ours follow. Refused, and left
+alone, when both say something else of the same field.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def merge(theirs: Spec, ours: Spec) -> Spec:
         ProblemError: they contradict each other; the message names each field.
     """
     have = {_field(row): row for row in theirs.get("fieldOverrides", [])}
+    composites = [_composite(row) for row in theirs.get("indexes", [])]
     conflicts = [
         ".".join(_field(row))
         for row in ours["fieldOverrides"]
@@ -39,7 +40,7 @@ def merge(theirs: Spec, ours: Spec) -> Spec:
     return {
         "indexes": [
             *theirs.get("indexes", []),
-            *(row for row in ours["indexes"] if row not in theirs.get("indexes", [])),
+            *(row for row in ours["indexes"] if _composite(row) not in composites),
         ],
         "fieldOverrides": [
             *theirs.get("fieldOverrides", []),
@@ -49,20 +50,36 @@ def merge(theirs: Spec, ours: Spec) -> Spec:
 
 
 def main(words: list[str]) -> int:
-    """Print the merged file."""
-    if len(words) != 1:
+    """Merge ours into the file that is named, and say how many rows that added."""
+    if len(words) != 1 or words[0].startswith("-"):
         raise ProblemError(f"{__doc__}")
+    path = Path(words[0])
     try:
-        theirs = json.loads(Path(words[0]).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ProblemError(f"{words[0]} is no index file: {error}") from error
-    ours = json.loads((ROOT / "firestore.indexes.json").read_text("utf-8"))
-    print(json.dumps(merge(theirs, ours), indent=2))
+        theirs = json.loads(path.read_text("utf-8"))
+        known = theirs.get("indexes", []), theirs.get("fieldOverrides", [])
+    except (OSError, ValueError, AttributeError) as error:
+        raise ProblemError(f"{path} is no index file: {error}") from error
+    merged = merge(theirs, json.loads((ROOT / "firestore.indexes.json").read_text("utf-8")))
+    written = path.with_name(f"{path.name}.new")
+    written.write_text(f"{json.dumps(merged, indent=2)}\n", "utf-8")
+    written.replace(path)
+    indexes, fields = (len(merged[name]) for name in ("indexes", "fieldOverrides"))
+    print(
+        f"{path}: {len(known[0])} indexes and {len(known[1])} fields were there; "
+        f"added {indexes - len(known[0])} and {fields - len(known[1])}"
+    )
     return 0
 
 
 def _field(row: Spec) -> tuple[str, str]:
     return row["collectionGroup"], row["fieldPath"]
+
+
+def _composite(row: Spec) -> Any:
+    """What a composite index says. Firestore lists the document's name as its last field, too."""
+    fields = [(one["fieldPath"], one.get("order"), one.get("arrayConfig")) for one in row["fields"]]
+    named = [one for one in fields if one[0] != "__name__"]
+    return row["collectionGroup"], row.get("queryScope", "COLLECTION"), named
 
 
 def _meaning(row: Spec) -> Any:

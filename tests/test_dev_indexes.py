@@ -165,18 +165,56 @@ def test_a_contradiction_is_refused_by_name() -> None:
         merge(theirs, INDEXES)
 
 
-def test_the_command_prints_a_file_or_says_what_is_wrong(tmp_path: Path) -> None:
-    """It is what the guide tells to run."""
+def merged_by_command(path: Path) -> subprocess.CompletedProcess[str]:
+    """What the guide tells to run."""
+    command = [sys.executable, "-m", "dev.merge_indexes", str(path)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_command_merges_into_the_file(tmp_path: Path) -> None:
+    """In place: a shell's `>` would empty a file that is still to be read. Twice adds nothing."""
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps(PRINTED))
-    command = [sys.executable, "-m", "dev.merge_indexes"]
-    done = subprocess.run(
-        [*command, str(path)], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout) == merge(PRINTED, INDEXES)
-    path.write_text("no JSON")
-    done = subprocess.run(
-        [*command, str(path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = merged_by_command(path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 indexes and 1 fields were there" in done.stdout
+    assert json.loads(path.read_text()) == merge(PRINTED, INDEXES)
+    assert "added 0 and 0" in merged_by_command(path).stdout
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("no JSON", "is no index file"),
+        ("[]", "is no index file"),
+        (
+            json.dumps({"fieldOverrides": [{"collectionGroup": "agent_turns", "fieldPath": "prompt",
+                                            "indexes": [{"order": "ASCENDING"}]}]}),
+            "agent_turns.prompt",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_merged_is_left_alone(tmp_path: Path, content: str, says: str) -> None:
+    """And the command says what is wrong, in a line for a person."""
+    path = tmp_path / "theirs.json"
+    path.write_text(content)
+    done = merged_by_command(path)
     assert done.returncode == 1
-    assert "is no index file" in done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert path.read_text() == content
+
+
+def test_what_the_project_lists_of_ours_is_not_added_again() -> None:
+    """A later version's merge begins from `firebase firestore:indexes`, which has ours by then."""
+    listed = [
+        {
+            **row,
+            "density": "SPARSE_ALL",
+            "fields": [*row["fields"], {**row["fields"][-1], "fieldPath": "__name__"}],
+        }
+        for row in INDEXES["indexes"]
+    ]
+    theirs = {"indexes": listed, "fieldOverrides": []}
+    assert merge(theirs, INDEXES)["indexes"] == listed
