@@ -251,7 +251,10 @@ def read(call: Callable[[float], T], *, within_seconds: float = READ_SECONDS) ->
 
     retry = Retry(
         predicate=if_exception_type(
-            exceptions.ServerError, exceptions.Aborted, exceptions.TooManyRequests
+            exceptions.ServerError,
+            exceptions.Aborted,
+            exceptions.Cancelled,
+            exceptions.TooManyRequests,
         ),
         initial=0.02,
         maximum=0.5,
@@ -265,4 +268,6 @@ def read(call: Callable[[float], T], *, within_seconds: float = READ_SECONDS) ->
     try:
         return retry(attempt)()
     except (exceptions.GoogleAPIError, GoogleAuthError) as error:
+        if isinstance(error, exceptions.ClientError):  # does not pass: somebody has to see to it
+            logs.error("a read was refused", cause=type(error).__name__)
         raise StorageUnavailable(_NO_ANSWER) from error

@@ -13,7 +13,7 @@ from flask import Request, Response, jsonify
 from functions import logs
 from functions.endpoints import front, requests
 from functions.endpoints.service import Service
-from functions.errors import BadBody, TooEarly
+from functions.errors import Rejected, TooEarly
 from functions.turns.finish import finish
 from functions.turns.queue import REQUEST_SECONDS
 
@@ -38,7 +38,7 @@ def finish_turn(request: Request, service: Service) -> Response:
         try:
             try:
                 key, due = requests.task(request)
-            except BadBody as error:
+            except Rejected as error:
                 logs.warning("a task without sense was dropped", why=error.message)
                 return jsonify(result="dropped")
             if due - time.time() > EARLY_SECONDS:

@@ -10,7 +10,8 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -91,18 +92,19 @@ class Ledger:
 
     def _plan(self, position: int, tool: Tool, args: dict[str, Any]) -> _Planned:
         try:
-            size = len(values.to_json(args))
+            text = values.to_json(args)
             args_hash = steps.hash_of(args)
         except (TypeError, ValueError):
             raise TurnFailed(
                 "bad_step_arguments",
                 f"step {position} ({tool.name}) has arguments that are no JSON",
             ) from None
-        if size > MAX_ARGS_BYTES:
+        if len(text) > MAX_ARGS_BYTES:
             raise TurnFailed(
                 "bad_step_arguments",
                 f"step {position} ({tool.name}) has more than {MAX_ARGS_BYTES} bytes of arguments",
             )
+        args = json.loads(text)  # the call's own: what a tool does to them is no one else's matter
         recorded = self._recorded.get(position)
         if recorded is not None:
             steps.require_same(recorded, "tool", tool.name, args_hash)
@@ -137,11 +139,32 @@ class Ledger:
         return self._record(one, steps.IN_DOUBT, {"message": message})
 
     def _reconcile(self, one: _Planned) -> Happened | None:
+        """What `reconcile` knows; None when it does not, fails, or takes longer than its tool may.
+
+        Raises LeaseLost, TurnFailed.
+        """
         if one.tool.reconcile is None or isinstance(one.checked, BadArguments):
             return None
+        answers: queue.Queue[Happened | None] = queue.Queue()
+        self._beside(one, lambda: answers.put(self._ask(one)))
+        until = time.monotonic() + one.tool.timeout_seconds
+        while time.monotonic() < until:
+            self._writer.check()
+            with suppress(queue.Empty):
+                return answers.get(timeout=POLL_SECONDS)
+        logs.warning("reconcile gave no answer", step=one.step.position, name=one.tool.name)
+        return None
+
+    def _ask(self, one: _Planned) -> Happened | None:
+        """Ask the tool's `reconcile`. What it may not answer, or raises, is no knowledge."""
+        assert one.tool.reconcile is not None
+        assert not isinstance(one.checked, BadArguments)
         try:
-            return one.tool.reconcile(self._call(one), **one.checked)
-        except Exception:  # noqa: BLE001 - then it does not know
+            answer = one.tool.reconcile(self._call(one), **one.checked)
+            if answer is None or isinstance(answer, Happened):
+                return answer
+            raise TypeError(f"reconcile answered {type(answer).__name__}, not Happened or None")
+        except BaseException:  # noqa: BLE001 - the thread's edge
             logs.error("reconcile failed", step=one.step.position, name=one.tool.name)
             return None
 
@@ -195,13 +218,20 @@ class Ledger:
         return outcomes
 
     def _launch(self, one: _Planned, done: queue.Queue[tuple[int, str, Any]]) -> None:
-        fields = logs.fields()
-
         def work() -> None:
-            logs.begin(fields)
             done.put((one.step.position, *self._attempt(one, self._call(one))))
 
-        threading.Thread(target=work, name=f"tool-{one.tool.name}", daemon=True).start()
+        self._beside(one, work)
+
+    def _beside(self, one: _Planned, work: Callable[[], None]) -> None:
+        """Do the tool's `work` on a thread of its own."""
+        fields = logs.fields()
+
+        def run() -> None:
+            logs.begin(fields)
+            work()
+
+        threading.Thread(target=run, name=f"tool-{one.tool.name}", daemon=True).start()
 
     def _attempt(self, one: _Planned, call: Call) -> tuple[str, Any]:
         """Call the tool; the status and result to record."""
@@ -261,7 +291,9 @@ class Ledger:
         """Ask for the decisions, release the lease and end, as one commit. Raises Parked."""
         asked = []
         for one in waiting:
-            seconds = one.tool.approval_seconds or 0.0
+            # Nobody can decide a turn that is gone: what a person is told must be true.
+            left = (self._turn.expire_at - self._now()).total_seconds()
+            seconds = min(one.tool.approval_seconds or 0.0, left)
             decide_by = one.step.decide_by or self._now() + timedelta(seconds=seconds)
             asked.append(replace(one.step, status=steps.WAITING, decide_by=decide_by))
         until = min(step.decide_by for step in asked if step.decide_by is not None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import math
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -97,10 +98,10 @@ class Tool:
             raise ValueError(f"a tool needs a name of 1 to {MAX_NAME_CHARS} characters of Unicode")
         if not isinstance(self.policy, Policy):
             raise TypeError(f"{self.name}: {self.policy!r} is no Policy, such as Policy.ONCE")
-        if self.timeout_seconds <= 0:
-            raise ValueError(f"{self.name}: timeout_seconds must be above 0")
-        if self.approval_seconds is not None and self.approval_seconds <= 0:
-            raise ValueError(f"{self.name}: approval_seconds must be above 0")
+        for name in ("timeout_seconds", "approval_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise ValueError(f"{self.name}: {name} must be a number above 0")
         if self.reconcile is not None and self.policy is not Policy.ONCE:
             raise ValueError(f"{self.name}: only a `once` tool can be in doubt, and be reconciled")
         parameters = list(inspect.signature(self.run).parameters.values())

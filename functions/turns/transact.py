@@ -59,6 +59,7 @@ def transact(
     def attempt(compose: Compose) -> Chunk | None:
         until = time.monotonic() + seconds
         pauses = firestore.backoff()
+        invalid = False
         while time.monotonic() < until:
             writer.check()
             tried = _Try(turn, writer, body, finish, write, compose)
@@ -67,9 +68,12 @@ def transact(
             if stored is not None:
                 result.append(stored[1])
                 return stored[0]
+            if tried.outcome is None and tried.invalid and invalid:
+                tried.outcome = _refused("InvalidArgument")
             if tried.outcome is not None:
                 result.append(tried.outcome)
                 return None
+            invalid = tried.invalid
             time.sleep(next(pauses))
         message = f"no answer within {seconds:g} s: nothing was changed"
         result.append((steps.TIMEOUT, {"message": message}))
@@ -100,6 +104,9 @@ class _Try:
         self._chunk: Chunk | None = None
         self._step: Step | None = None
         self._committed = False
+        self.invalid = False
+        """Whether it was answered as invalid: a transaction that is over, or writes that cannot be.
+        The second time in a row it is the writes."""
         self._done = threading.Event()
         self._given_up = False
         self.outcome: tuple[str, Any] | None = None
@@ -186,7 +193,11 @@ class _Try:
                 self.outcome = one.outcome
                 return
         logs.info("transaction not confirmed", cause=type(error).__name__)
+        self.invalid = "InvalidArgument" in names
         refused = sorted(names & _REFUSED)
         if refused:
-            message = f"the tool's writes were refused: {refused[0]}"
-            self.outcome = (steps.FAILED, {"message": message})
+            self.outcome = _refused(refused[0])
+
+
+def _refused(cause: str) -> tuple[str, Any]:
+    return steps.FAILED, {"message": f"the tool's writes were refused: {cause}"}

@@ -198,8 +198,8 @@ def test_two_tasks_at_once_are_one_run(serve: Serve, queue: TaskQueue, tmp_path:
         (b'{"data": {"turn": "../x", "due": 1}}', "application/json", 200),
         (b'{"data": {"turn": "' + b"0" * 40 + b'"}}', "application/json", 200),
         (b'{"data": {"turn": "' + b"0" * 40 + b'", "due": 1e99}}', "application/json", 200),
-        (b'{"data": {"turn": "' + b"0" * 40 + b'", "due": 1}}', "text/plain", 415),
-        (b"x" * 300_000, "application/json", 413),
+        (b'{"data": {"turn": "' + b"0" * 40 + b'", "due": 1}}', "text/plain", 200),
+        (b"x" * 300_000, "application/json", 200),
     ],
 )
 def test_a_task_without_sense_is_dropped(

@@ -1,0 +1,182 @@
+"""Tools that do what no tool should: what becomes of their steps, in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from functions import firestore
+from functions.turns.owners import Owners
+from functions.turns.program import Agent, Outcome, Turn
+from functions.turns.takeover import Taken
+from functions.turns.tools import Call, Happened, Policy, Tool, tool
+from functions.wire import sse
+from tests.support.firestore_proxy import Answer, FirestoreProxy, touches
+from tests.turns.conftest import Create, lapse, settings
+from tests.turns.test_takeover import load, wait_until
+from tests.turns.test_writer import stored
+
+pytestmark = pytest.mark.emulator
+
+LEASE = 30.0
+"""Longer than a test: nothing lapses by itself."""
+
+
+def owning(run: Callable[[Turn], object]) -> Owners:
+    """A process that serves this agent."""
+
+    def agent(turn: Turn) -> None:
+        run(turn)
+
+    return Owners(lambda: Agent(agent), settings(lease_seconds=LEASE))
+
+
+def own(taken: Taken, run: Callable[[Turn], object]) -> list[sse.Frame]:
+    """Run a turn to its end; the frames of its journal."""
+    owning(run).own(taken)
+    wait_until(lambda: load(taken).finished, 20)
+    return list(sse.decode(stored(taken)))
+
+
+@tool()
+def any_of(_call: Call, *, value: Any) -> Any:
+    """What it is given."""
+    return value
+
+
+@pytest.fixture(name="taken")
+def _taken(storage: None, create: Create) -> Taken:
+    """A turn of this process, with a lease that lasts the test."""
+    assert storage is None
+    return create(lease_seconds=LEASE)
+
+
+def test_a_tool_that_changes_its_arguments_changes_nothing_else(taken: Taken) -> None:
+    """The agent goes on with what it gave: a re-run, which skips the call, asks for the same."""
+
+    @tool()
+    def greedy(_call: Call, *, items: Any) -> int:
+        items.append("more")
+        return len(items)
+
+    def run(turn: Turn) -> None:
+        items: list[str] = []
+        turn.call(greedy, items=items)
+        turn.call(any_of, value=items)
+
+    ends = [frame.data["result"] for frame in own(taken, run) if frame.type == "tool_end"]
+    assert ends == [1, []]
+
+
+def _exit(_call: Call) -> Happened | None:
+    raise SystemExit(1)
+
+
+def _mistaken(_call: Call) -> Any:
+    return {"ok": True}
+
+
+def _silent(_call: Call) -> Happened | None:
+    threading.Event().wait(30)
+    return Happened("late")
+
+
+@pytest.mark.parametrize("reconcile", [_exit, _mistaken, _silent])
+def test_what_reconcile_cannot_say_leaves_the_step_in_doubt(
+    taken: Taken, reconcile: Callable[..., Any]
+) -> None:
+    """It raises, answers what it may not, or says nothing for longer than its tool may take."""
+    called, go = threading.Event(), threading.Event()
+
+    def hold(_call: Call) -> None:
+        called.set()
+        go.wait(30)
+
+    held = Tool(hold, reconcile=reconcile, timeout_seconds=1)
+    outcomes: list[Outcome] = []
+
+    def run(turn: Turn) -> None:
+        outcomes.append(turn.call(held))
+
+    owning(run).own(taken)
+    assert called.wait(20)
+    taken.lease.lose("the container died")
+    owning(run).take_over(lapse(taken))
+    wait_until(lambda: load(taken).finished, 20)
+    go.set()
+    assert [outcome.status for outcome in outcomes] == ["in_doubt"]
+    assert load(taken).status == "done"
+
+
+def test_writes_that_cannot_be_are_an_error_at_once(taken: Taken) -> None:
+    """Firestore calls a document over 1 MiB, and a transaction that is over, by the same name: so
+    the tool runs once more, and not until its time is over.
+    """
+    bodies: list[int] = []
+
+    @tool(policy=Policy.TRANSACTIONAL)
+    def large(call: Call) -> None:
+        bodies.append(call.step)
+        call.staged.set(firestore.client().document("effects/large"), {"text": "x" * 1_200_000})
+
+    outcomes: list[Outcome] = []
+    own(taken, lambda turn: outcomes.append(turn.call(large)))
+    assert outcomes[0].status == "error"
+    assert "InvalidArgument" in outcomes[0].result["message"]
+    assert len(bodies) == 2
+
+
+def test_a_transaction_that_was_called_invalid_once_is_tried_again(
+    faulty_storage: FirestoreProxy, create: Create
+) -> None:
+    """That one may have been over; its writes are as good as ever."""
+    rule = faulty_storage.inject(
+        "Commit", Answer("INVALID_ARGUMENT"), when=touches("effects/small"), times=1
+    )
+
+    @tool(policy=Policy.TRANSACTIONAL)
+    def small(call: Call) -> None:
+        call.staged.set(firestore.client().document("effects/small"), {"text": "x"})
+
+    outcomes: list[Outcome] = []
+    own(create(lease_seconds=LEASE), lambda turn: outcomes.append(turn.call(small)))
+    assert (rule.fired, outcomes[0].status) == (1, "ok")
+
+
+def test_nobody_is_told_of_more_time_than_the_turn_has(taken: Taken) -> None:
+    """A decision on a turn past its retention is `gone`, however long the tool would wait."""
+
+    @tool(approval_seconds=1000 * 3600)
+    def patient(_call: Call) -> None:
+        pass
+
+    owning(lambda turn: turn.call(patient)).own(taken)
+    wait_until(lambda: load(taken).status == "waiting", 20)
+    (pending,) = sse.decode(stored(taken))
+    told = datetime.fromisoformat(pending.data["expiresAt"]).timestamp()
+    assert abs(told - taken.turn.expire_at.timestamp()) <= 1
+
+
+def _at_once(_call: Call) -> Happened | None:
+    return None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout_seconds": float("nan")},
+        {"timeout_seconds": float("inf")},
+        {"timeout_seconds": 0},
+        {"approval_seconds": 0},
+        {"approval_seconds": float("inf")},
+        {"policy": Policy.IDEMPOTENT, "reconcile": _at_once},
+    ],
+)
+def test_options_that_cannot_hold_are_refused(options: dict[str, Any]) -> None:
+    """A tool whose time is no number would be waited for for ever."""
+    with pytest.raises(ValueError, match="_at_once: "):
+        Tool(_at_once, **options)
