@@ -1,22 +1,28 @@
 /** A page without a framework: one turn, shown, decided, stopped, and kept over a reload. */
 
-import { firebaseTokens, type SavedTurn, TurnClient, type TurnHandle } from 'agent-turns-client';
+import {
+  type AuthLike,
+  firebaseTokens,
+  type SavedTurn,
+  TurnClient,
+  type TurnHandle,
+} from 'agent-turns-client';
 
 // What the page has of the Firebase SDK:
 //   const app = initializeApp(config);
 //   const appCheck = initializeAppCheck(app, { provider: new ReCaptchaEnterpriseProvider(siteKey) });
-//   const firebase = { auth: getAuth(app), appCheck: () => getLimitedUseToken(appCheck) };
-declare const firebase: {
-  readonly auth: Parameters<typeof firebaseTokens>[1];
-  readonly appCheck: Parameters<typeof firebaseTokens>[0];
-};
+//   const auth = getAuth(app);
+declare const appCheck: unknown;
+declare const auth: AuthLike;
+declare function getLimitedUseToken(of: typeof appCheck): Promise<{ token: string }>;
+
 declare const answer: HTMLElement;
 declare const approvals: HTMLElement;
 declare const stopButton: HTMLButtonElement;
 
 const client = new TurnClient({
   functions: 'https://us-central1-my-project.cloudfunctions.net',
-  tokens: firebaseTokens(firebase.appCheck, firebase.auth),
+  tokens: firebaseTokens(() => getLimitedUseToken(appCheck), auth),
 });
 
 let turn: TurnHandle | null = null;

@@ -13,8 +13,8 @@ test('what the documents show of React is in the example that is compiled', () =
       assert.ok(example.includes(code ?? ''), `${document}: ${code}`);
 });
 
-test('what the guide shows of a page is in the example that is compiled', () => {
-  const example = read('example/page.ts');
+test('what the guide shows of a page is in the examples that are compiled', () => {
+  const example = ['page.ts', 'local.ts', 'ask.ts'].map((name) => read(`example/${name}`)).join('');
   for (const [, code] of read('../docs/guides/client.md').matchAll(/```ts\n(.*?)```/gs))
     assert.ok(example.includes(code ?? ''), code);
 });

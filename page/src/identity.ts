@@ -1,6 +1,7 @@
 /** Who the page is to the functions: a guest of Firebase Auth, in a genuine app. */
 
-import { firebaseTokens, newTurnId, type Tokens } from 'agent-turns-client';
+import { firebaseTokens, type Tokens } from 'agent-turns-client';
+import { emulatorAppCheck } from 'agent-turns-client/emulator';
 import { initializeApp } from 'firebase/app';
 import {
   type Auth,
@@ -23,7 +24,7 @@ export interface Identity {
 export async function signIn(site: Site): Promise<Identity> {
   const app = initializeApp(site.firebase);
   // Before Auth, which then sends App Check's tokens: where it demands them, it forgets its user without.
-  const appCheck = site.local ? localAppCheck(site.project) : await realAppCheck(site, app);
+  const appCheck = site.local ? emulatorAppCheck(site.project) : await realAppCheck(site, app);
   const auth = initializeAuth(app, { persistence: indexedDBLocalPersistence });
   if (site.local) connectAuthEmulator(auth, site.local.auth, { disableWarnings: true });
   const uid = await guest(site, auth);
@@ -66,22 +67,4 @@ async function realAppCheck(site: Site, app: ReturnType<typeof initializeApp>) {
   const provider = new ReCaptchaEnterpriseProvider(site.siteKey);
   const appCheck = initializeAppCheck(app, { provider, isTokenAutoRefreshEnabled: false });
   return () => getLimitedUseToken(appCheck);
-}
-
-/** The stand-in of the Emulator Suite: an unsigned token (docs/PROTOCOL.md). */
-function localAppCheck(project: string): () => Promise<{ token: string }> {
-  const part = (value: object) =>
-    btoa(JSON.stringify(value)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
-  return async () => {
-    const now = Math.floor(Date.now() / 1000);
-    const claims = {
-      iss: `https://firebaseappcheck.googleapis.com/${project}`,
-      aud: [`projects/${project}`],
-      sub: '1:000000000000:web:local',
-      iat: now,
-      exp: now + 300,
-      jti: newTurnId(),
-    };
-    return { token: `${part({ alg: 'none', typ: 'JWT' })}.${part(claims)}.` };
-  };
 }

@@ -3,7 +3,7 @@
  * a line of JSON for every entry of the timeline, the last one is the view at the end.
  */
 
-import { randomUUID } from 'node:crypto';
+import { emulatorTokens } from '../../src/emulator.js';
 import { type FunctionUrls, TurnClient } from '../../src/index.js';
 
 interface Orders {
@@ -25,7 +25,7 @@ const cuts = [...orders.cuts];
 
 const client = new TurnClient({
   functions: orders.functions,
-  tokens: { appCheck: async () => localToken(), idToken: async () => null },
+  tokens: emulatorTokens(orders.project),
   fetch: async (url, init) => cut(await fetch(url, init), cuts.shift()),
   backoff: { baseMs: 50, capMs: 500 },
   onTimeline: (entry) => {
@@ -56,19 +56,4 @@ function cut(response: Response, bytes: number | undefined): Response {
     }),
   );
   return new Response(body, { status: response.status, headers: response.headers });
-}
-
-/** The stand-in of docs/PROTOCOL.md, "The local App Check token". */
-function localToken(): string {
-  const now = Math.floor(Date.now() / 1_000);
-  const part = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('base64url');
-  const claims = {
-    iss: `https://firebaseappcheck.googleapis.com/${orders.project}`,
-    aud: [`projects/${orders.project}`],
-    sub: '1:000000000000:web:local',
-    iat: now,
-    exp: now + 300,
-    jti: randomUUID(),
-  };
-  return `${part({ alg: 'none', typ: 'JWT' })}.${part(claims)}.`;
 }
