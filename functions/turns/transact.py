@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from functions import firestore, logs
 from functions.errors import InvariantBroken, LeaseLost, StorageUnavailable
 from functions.turns import journal, steps
+from functions.turns.appender import Compose
 from functions.turns.journal import Chunk
 from functions.turns.record import Record
 from functions.turns.steps import Step
-from functions.turns.writer import Compose, Writer
+from functions.turns.writer import Writer
 from functions.wire.events import ToolEnd
 
 if TYPE_CHECKING:

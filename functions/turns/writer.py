@@ -11,26 +11,20 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from functions import logs
 from functions.errors import InvariantBroken, LeaseLost, TurnFailed
-from functions.turns import journal
+from functions.turns.appender import Also, Appender, Compose, Spare, nothing
 from functions.turns.draft import Draft, Said
-from functions.turns.durations import Durations
 from functions.turns.feed import Feed, Read, State
-from functions.turns.journal import AppendRefused, Boundary, Chunk
+from functions.turns.journal import AppendRefused, Chunk
 from functions.turns.lease import Lease
 from functions.turns.record import Record
-from functions.wire import sse, text
+from functions.wire import text
 from functions.wire.events import Error, Event, Rewind, Token
-
-if TYPE_CHECKING:
-    from google.cloud.firestore import WriteBatch
 
 TOKEN_CHARS = 4096
 """Longer text becomes several tokens, so no event is ever split."""
@@ -42,14 +36,6 @@ class Mark:
 
     to: int
     length: int
-
-
-Compose = Callable[[Event], Chunk]
-"""Makes the next chunk of one event."""
-
-
-def _nothing(_batch: WriteBatch, _last: int) -> None:
-    """No writes beside the chunk."""
 
 
 class Writer:
@@ -68,11 +54,12 @@ class Writer:
         self._work = threading.Event()
         self._urgent = threading.Event()
         self._joiner = text.SurrogateJoiner()
-        self._index = 0 if begins is None else begins.index + 1
-        self._boundary = Boundary() if begins is None else begins.boundary
         # A session remembers what its turns told.
         keeps_text = turn.request.session_id is not None
         self._draft = Draft(begins, window=turn.window, keeps_text=keeps_text)
+        self._appender = Appender(turn, lease, self._draft, begins)
+        self.flushes = self._appender.flushes
+        """How long each commit of this owner took until it was known to be applied."""
         self._feed = Feed(self._draft.confirmed, [] if begins is None else [begins.frames])
         self._barrier = False
         self._closed = False
@@ -87,8 +74,6 @@ class Writer:
         self._refused = False
         self._open: Mark | None = None
         """Where a model step began that has no outcome yet: its text may be withdrawn."""
-        self.flushes = Durations()
-        """How long each commit of this owner took until it was known to be applied."""
         self._fields = logs.fields()
         self._flusher = threading.Thread(target=self._flush_loop, name="journal", daemon=True)
         lease.on_lost = self._wake
@@ -163,14 +148,14 @@ class Writer:
         """
         self._flush_held()
         if self._draft.length != mark.length:
-            self._commit([Rewind(mark.to, mark.length)], _nothing)
+            self._commit([Rewind(mark.to, mark.length)], nothing)
 
     def commit(
         self,
         events: Sequence[Event] = (),
         *,
         finishes_step: bool = False,
-        also: Callable[[WriteBatch, int], None] = _nothing,
+        also: Also = nothing,
     ) -> None:
         """Commit all that is pending, then `events`, then the writes of `also` (which is given
         the id of the last event), in order; the last chunk and `also` are one atomic commit.
@@ -192,8 +177,8 @@ class Writer:
     def finish(
         self,
         event: Event,
-        also: Callable[[WriteBatch, int], None],
-        spare: Callable[[WriteBatch], None] | None = None,
+        also: Also,
+        spare: Spare | None = None,
     ) -> None:
         """Commit the terminal event, together with the writes of `also`, and those of `spare` if
         the documents they update are there; nothing follows it.
@@ -223,7 +208,7 @@ class Writer:
                     withdrawn = [Rewind(kept.to, kept.length)]
             self._commit([*withdrawn, event], also, spare, ends=True)
 
-    def park(self, events: Sequence[Event], also: Callable[[WriteBatch, int], None]) -> None:
+    def park(self, events: Sequence[Event], also: Also) -> None:
         """Commit `events` and the writes of `also` as this owner's last: the turn waits now."""
         self._flush_held()
         self._commit(events, also, ends=True)
@@ -262,17 +247,15 @@ class Writer:
                 self._barrier = True
             try:
                 if not self._draft.empty:
-                    self._append_draft(finishes_step=False, also=_nothing)
-                stored = body(self._compose)
+                    self._append_draft()
+                stored = body(self._appender.compose)
                 if stored is not None:
-                    self._boundary = stored.boundary
+                    self._appender.advance(stored)
                     self._draft.next_id = stored.last + 1
                     said = Said(stored.last, stored.frames, stored.length, shown=False)
                     self._confirm([said])
             except InvariantBroken:
-                logs.error("invariant broken", index=self._index)
-                self._lease.lose("invariant broken")
-                raise LeaseLost from None
+                self._appender.lose("invariant broken")
             finally:
                 with self._changed:
                     self._barrier = False
@@ -286,7 +269,7 @@ class Writer:
             self._leaving = True
             self._changed.wait_for(lambda: not self._calling or self._stopped(), within_seconds)
 
-    def release(self, also: Callable[[WriteBatch, int], None]) -> None:
+    def release(self, also: Also) -> None:
         """Commit what is pending, then the writes of `also` as this owner's last (L4).
 
         They ride on an empty chunk: followers look at the turn when they find one. Nothing is
@@ -297,8 +280,8 @@ class Writer:
                 self._check()
                 self._released = True
             if not self._draft.empty:
-                self._append_draft(finishes_step=False, also=_nothing)
-            self._append_draft(finishes_step=False, also=also)
+                self._append_draft()
+            self._append_draft(also=also)
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
@@ -324,26 +307,6 @@ class Writer:
         held = self._joiner.flush()
         if held:
             self._show(held)
-
-    def _compose(self, event: Event) -> Chunk:
-        """The next chunk, of one event that finishes a step. Nothing else may be pending."""
-        event_id = self._draft.next_id
-        return Chunk(
-            index=self._index,
-            epoch=self._lease.holder.epoch,
-            nonce=self._lease.holder.nonce,
-            after=self._draft.confirmed,
-            first=event_id,
-            last=event_id,
-            length=self._draft.length,
-            boundary=self._boundary_after(event_id),
-            frames=sse.encode(event_id, event),
-        )
-
-    def _boundary_after(self, last: int) -> Boundary:
-        """The boundary when a step is finished by event `last`."""
-        epoch = self._lease.holder.epoch
-        return Boundary(last, self._draft.length, self._boundary.steps + 1, epoch)
 
     def _stopped(self) -> bool:
         return self._ended or self._closed or self._lease.lost
@@ -378,8 +341,8 @@ class Writer:
     def _commit(
         self,
         events: Sequence[Event],
-        also: Callable[[WriteBatch, int], None],
-        spare: Callable[[WriteBatch], None] | None = None,
+        also: Also,
+        spare: Spare | None = None,
         *,
         finishes_step: bool = False,
         ends: bool = False,
@@ -408,18 +371,14 @@ class Writer:
                 self._urgent.wait(self._flush_seconds)
                 with self._appending:
                     with self._changed:
-                        nothing = self._draft.empty
-                        if nothing:
+                        empty = self._draft.empty
+                        if empty:
                             self._work.clear()
-                    if not nothing and not self._stopped():
-                        self._append_draft(finishes_step=False, also=_nothing)
+                    if not empty and not self._stopped():
+                        self._append_draft()
 
     def _append_draft(
-        self,
-        *,
-        finishes_step: bool,
-        also: Callable[[WriteBatch, int], None],
-        spare: Callable[[WriteBatch], None] | None = None,
+        self, *, finishes_step: bool = False, also: Also = nothing, spare: Spare | None = None
     ) -> None:
         """Append what is pending now, the last part of it together with the other writes."""
         with self._changed:
@@ -427,61 +386,28 @@ class Writer:
             self._work.clear()
             self._urgent.clear()
         for part in parts[:-1]:
-            self._append(part, self._boundary, _nothing)
-            self._confirm(part)
-        part = parts[-1]
-        boundary = self._boundary
-        if finishes_step:
-            end = part[-1].id if part else self._draft.confirmed
-            boundary = self._boundary_after(end)
-        self._append(part, boundary, also, spare)
-        self._boundary = boundary
-        self._confirm(part)
+            self._append(part)
+        self._append(parts[-1], finishes_step=finishes_step, also=also, spare=spare)
 
     def _append(
         self,
         part: list[Said],
-        boundary: Boundary,
-        also: Callable[[WriteBatch, int], None],
-        spare: Callable[[WriteBatch], None] | None = None,
+        *,
+        finishes_step: bool = False,
+        also: Also = nothing,
+        spare: Spare | None = None,
     ) -> None:
-        last = part[-1].id if part else self._draft.confirmed
-        chunk = Chunk(
-            index=self._index,
-            epoch=self._lease.holder.epoch,
-            nonce=self._lease.holder.nonce,
-            after=self._draft.confirmed,
-            first=part[0].id if part else self._draft.confirmed + 1,
-            last=last,
-            length=part[-1].length if part else self._draft.confirmed_length,
-            boundary=boundary,
-            frames=b"".join([item.frame for item in part]),
-        )
-        sent_at = time.monotonic()
         try:
-            journal.append(
-                self._turn.key,
-                chunk,
-                self._lease,
-                self._turn.expire_at,
-                also=lambda batch: also(batch, last),
-                spare=spare,
-            )
+            self._appender.append(part, finishes_step=finishes_step, also=also, spare=spare)
         except AppendRefused as error:
-            logs.error("the journal refused a chunk", index=chunk.index, cause=error.cause)
             self._refused = True
             refused = TurnFailed("journal_refused", "the journal refused a part of the turn")
             raise self.fail(refused) from error
-        except Exception:  # noqa: BLE001 - whatever it was, its frames are not in the journal
-            logs.error("an append broke down", index=chunk.index)
-            self._lease.lose("an append broke down")
-            raise LeaseLost from None
-        self.flushes.add(time.monotonic() - sent_at)
+        self._confirm(part)
 
     def _confirm(self, part: list[Said]) -> None:
         """`part` is committed: show what waited for that, and drop what is no longer needed."""
         with self._changed:
-            self._index += 1
             self._draft.confirm(part)
             for item in part:
                 if not item.shown:
