@@ -13,9 +13,11 @@ NO_STORE = (
     "or set FIRESTORE_EMULATOR_HOST for the emulator's"
 )
 
+SIGN_IN = "no credentials that Google takes: sign in with `gcloud auth application-default login`"
+
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status: 0, 1 when there is no such turn, 2 for bad words."""
+    """Run one command; its exit status: 0, 1 when it cannot be done, 2 for bad words."""
     parser = _parser()
     given = parser.parse_args(words)
     emulator = os.environ.get("FIRESTORE_EMULATOR_HOST")
@@ -24,6 +26,8 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error(NO_STORE)
     # Before the package is imported: it reads its settings once, and the client its project.
     os.environ["GCLOUD_PROJECT"] = project
+    from google.auth.exceptions import GoogleAuthError
+
     from functions.errors import Answered
     from operate import commands
 
@@ -31,8 +35,14 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"# project {project}{' on the emulator' if emulator else ''}", file=sys.stderr)
         for line in commands.run(given):
             print(line)
-    except Answered as error:  # ours, with words for a person
-        print(f"{error.code}: {error.message}", file=sys.stderr)
+    except commands.BadWords as error:
+        parser.error(str(error))
+    except Answered as error:  # ours, with words for a person; Google's, too, if that is behind it
+        because = f" ({error.__cause__})" if error.__cause__ else ""
+        print(f"{error.code}: {error.message}{because}", file=sys.stderr)
+        return 1
+    except GoogleAuthError as error:
+        print(f"{SIGN_IN}\n{error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `| head`
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 
-from functions.errors import BadBody, UnknownTurn
+from functions.errors import UnknownTurn
 from functions.turns import deletion, record
 from operate import annotate, cost, lists, reading, timeline
 
@@ -13,8 +13,12 @@ DELETE_SECONDS = 3600.0
 """An operator may wait longer than a function's caller."""
 
 
+class BadWords(Exception):
+    """The command's words do not say enough; the message says what they lack."""
+
+
 def run(given: Namespace) -> Iterable[str]:
-    """The lines that a command prints. Raises an `Answered` error for what is wrong with it."""
+    """The lines that a command prints. Raises BadWords, or an `Answered` error."""
     return COMMANDS[given.command](given)
 
 
@@ -44,7 +48,7 @@ def _annotate(given: Namespace) -> Iterable[str]:
 
 def _delete(given: Namespace) -> Iterable[str]:
     if not given.yes:
-        raise BadBody("this cannot be undone: say --yes as well")
+        raise BadWords("this cannot be undone: say --yes as well")
     deleted = deletion.delete_owner(f"uid:{given.uid}", seconds=DELETE_SECONDS)
     yield f"deleted {deleted.turns} turns, {deleted.sessions} sessions"
     if deleted.more:
@@ -64,7 +68,7 @@ def _key(given: Namespace) -> str:
         return str(given.key)
     if given.uid and given.turn and not given.key:
         return record.turn_key(f"uid:{given.uid}", given.turn)
-    raise BadBody("name the turn by its key, or by --uid and --turn")
+    raise BadWords("name the turn by its key, or by --uid and --turn")
 
 
 COMMANDS: Mapping[str, Callable[[Namespace], Iterable[str]]] = {

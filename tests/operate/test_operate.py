@@ -202,7 +202,7 @@ def test_a_user_is_deleted_when_it_is_said_twice(storage: None) -> None:
         owner, turn_id, Request(SECRET, None), agent_version="1", settings=settings()
     )
     assert taken is not None
-    assert "--yes" in operate("delete", "--uid", uid, status=1)
+    assert "--yes" in operate("delete", "--uid", uid, status=2)
     assert "running" in operate("timeline", "--uid", uid, "--turn", turn_id)
     assert "deleted 1 turns" in operate("delete", "--uid", uid, "--yes")
     told = operate("timeline", "--uid", uid, "--turn", turn_id, "--text")
@@ -212,18 +212,18 @@ def test_a_user_is_deleted_when_it_is_said_twice(storage: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "said", "status"),
     [
-        (["timeline", "0" * 40], "there is no turn"),
-        (["timeline"], "name the turn by its key"),
-        (["timeline", "--uid", "u"], "name the turn by its key"),
-        (["cost", "--uid", "u", "--turn", "t"], "there is no turn"),
-        (["annotate", "0" * 40, "--step", "1", "--by", "a", "--note", "n"], "no step 1"),
+        (["timeline", "0" * 40], "there is no turn", 1),
+        (["timeline"], "name the turn by its key", 2),
+        (["timeline", "--uid", "u"], "name the turn by its key", 2),
+        (["cost", "--uid", "u", "--turn", "t"], "there is no turn", 1),
+        (["annotate", "0" * 40, "--step", "1", "--by", "a", "--note", "n"], "no step 1", 1),
     ],
 )
-def test_what_is_not_there_is_said(words: list[str], said: str) -> None:
-    """With exit status 1 and no stack."""
-    told = operate(*words, status=1)
+def test_what_is_not_there_is_said(words: list[str], said: str, status: int) -> None:
+    """With exit status 1, or 2 where it was not asked for, and no stack."""
+    told = operate(*words, status=status)
     assert said in told
     assert "Traceback" not in told
 
@@ -241,3 +241,22 @@ def test_without_a_project_it_says_how_to_name_one() -> None:
     )
     assert done.returncode == 2
     assert "--project" in done.stderr
+
+
+def test_without_credentials_it_says_how_to_sign_in(tmp_path: Path) -> None:
+    """No stack of Google's libraries."""
+    environ = {k: v for k, v in os.environ.items() if not re.match("GCLOUD|FIRESTORE|GOOGLE", k)}
+    # Nobody is signed in there, and no machine of Google's is looked for.
+    elsewhere = {"HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "NO_GCE_CHECK": "true"}
+    done = subprocess.run(
+        [sys.executable, "-m", "operate", "--project", "some-project", "list", "running"],
+        cwd=ROOT,
+        env={**environ, **elsewhere},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "gcloud auth application-default login" in done.stderr
+    assert "Traceback" not in done.stderr
