@@ -17,8 +17,6 @@ LOCAL_PROJECT = "demo-agent-turns"
 """The project of everything local, whichever one `.firebaserc` deploys to: the prefix `demo-` is
 firebase-tools' promise, and the stand-in tokens' condition, that no real service is ever called."""
 
-REGION = "us-central1"
-
 STREAMS = ("start_turn", "resume_turn")
 """The deployed functions that must answer before a local stack counts as ready."""
 
@@ -54,10 +52,22 @@ class Project:
     @property
     def payments_port(self) -> int | None:
         """The port of the payment server, which the local project's `.env` names; None if not."""
-        path = self.root / f".env.{LOCAL_PROJECT}"
-        text = path.read_text("utf-8") if path.exists() else ""
-        named = re.search(rf"^{PAYMENTS_URL}=http://127\.0\.0\.1:([0-9]+)$", text, re.MULTILINE)
+        url = self._setting(PAYMENTS_URL, f".env.{LOCAL_PROJECT}") or ""
+        named = re.fullmatch(r"http://127\.0\.0\.1:([0-9]+)", url)
         return None if named is None else int(named[1])
+
+    @property
+    def region(self) -> str:
+        """Where the functions run, on the local stack, too: by `.env`, or the local project's."""
+        named = self._setting("REGION", f".env.{LOCAL_PROJECT}") or self._setting("REGION", ".env")
+        return named or "us-central1"
+
+    def _setting(self, name: str, file: str) -> str | None:
+        """What a file of settings says of one; None if it says nothing."""
+        path = self.root / file
+        text = path.read_text("utf-8") if path.exists() else ""
+        found = re.findall(rf"^{name}=([^#\n]*)", text, re.MULTILINE)
+        return found[-1].strip() if found else None
 
 
 def read(root: Path = ROOT) -> Project:
@@ -72,7 +82,7 @@ def read(root: Path = ROOT) -> Project:
 
 def function_url(function: str, port: int) -> str:
     """Return where the Functions emulator on that port serves a function, without a last slash."""
-    return f"http://127.0.0.1:{port}/{LOCAL_PROJECT}/{REGION}/{function}"
+    return f"http://127.0.0.1:{port}/{LOCAL_PROJECT}/{read().region}/{function}"
 
 
 def python_version(runtime: str) -> str:

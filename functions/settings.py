@@ -23,8 +23,10 @@ CLIENT_IDLE_SECONDS = 10.0
 LONGEST_TURN_HOURS = 1.0
 """A turn's documents must outlive the longest response the platform allows (3,600 s)."""
 
-REGION = "us-central1"
+REGION = os.environ.get("REGION") or "us-central1"
 """Where the functions run: the region of the project's Firestore database, or the nearest to it."""
+if not re.fullmatch(r"[a-z]+-[a-z]+[0-9]+", REGION):
+    raise ValueError(f"REGION: {REGION!r} is no region, such as us-central1 or europe-west1")
 
 THREADS = IntParam(
     "THREADS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ import firebase_functions
 import pytest
 import yaml
 
-from dev.project import REGION as LOCAL_REGION
+from dev import project
 from functions.settings import REGION
 from tests.support.emulator import free_port, wait_for_port
 
@@ -62,7 +63,7 @@ def test_every_function_says_where_and_how_it_runs(manifest: dict[str, Any]) -> 
     assert endpoints(manifest)
     for name, one in endpoints(manifest).items():
         assert one["platform"] == "gcfv2", name
-        assert one["region"] == [REGION], name
+        assert one["region"] == [REGION] == ["us-central1"], name
         assert one["availableMemoryMb"] >= 512, name
         assert one["cpu"] == 1, f"{name}: a concurrency above 1 needs a whole CPU"
         assert one["concurrency"] == "{{ params.THREADS }}", name
@@ -104,9 +105,22 @@ def test_the_guide_says_what_is_deployed(manifest: dict[str, Any]) -> None:
     assert told == declared
 
 
-def test_the_local_stack_serves_the_region_that_is_deployed() -> None:
-    """The same paths in both."""
-    assert LOCAL_REGION == REGION
+def test_a_project_chooses_its_region(tmp_path: Path) -> None:
+    """By a setting: no code is edited, so an upgrade overwrites nothing."""
+    declared = endpoints(discover(tmp_path, REGION="europe-west1"))
+    assert {region for one in declared.values() for region in one["region"]} == {"europe-west1"}
+
+
+def test_the_local_stack_and_the_page_go_by_the_region_of_the_settings(tmp_path: Path) -> None:
+    """The same paths in all."""
+    page = json.loads((ROOT / "public" / "config.json").read_text())
+    assert page["region"] == project.read().region
+    local = project.Project(tmp_path, {})
+    assert local.region == REGION
+    (tmp_path / ".env").write_text("REGION=europe-west1\n")
+    assert local.region == "europe-west1"
+    (tmp_path / f".env.{project.LOCAL_PROJECT}").write_text("REGION=asia-east1\n")
+    assert local.region == "asia-east1"
 
 
 def test_discovery_is_quick_enough_for_firebase_tools() -> None:
