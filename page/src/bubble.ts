@@ -41,6 +41,8 @@ export class Bubble {
   readonly #again: HTMLButtonElement;
   readonly #problem = h('p', { class: 'problem', hidden: true });
   readonly #said = h('p', { class: 'said' });
+  /** Attempts that ended as the turn waited for a person: none of them was lost. */
+  readonly #rests = new Set<number>();
   #order = '';
 
   constructor(private readonly handle: TurnHandle) {
@@ -69,7 +71,9 @@ export class Bubble {
     say(this.#said, view.prompt ?? '');
     this.#place(view);
     say(this.#state, statusWords(view));
-    say(this.#facts, facts(view));
+    if (view.status === 'waiting') this.#rests.add(view.connection.attempt);
+    this.#rests.delete(0);
+    say(this.#facts, facts(view, view.connection.attempt - 1 - this.#rests.size));
     say(this.#notice, view.connection.notice ? NOTICES[view.connection.notice] : '');
     this.#again.hidden = view.status !== 'failed';
     this.#problem.hidden = view.error === null;
@@ -116,8 +120,7 @@ export class Bubble {
   }
 }
 
-function facts(view: TurnView): string {
-  const again = Math.max(0, view.connection.attempt - 1);
+function facts(view: TurnView, again: number): string {
   return [
     view.cursor > 0 ? `event ${view.cursor}` : '',
     again > 0 ? `${again} reconnect${again > 1 ? 's' : ''}` : '',

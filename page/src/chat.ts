@@ -136,7 +136,8 @@ export class Chat {
     this.#stop.addEventListener('click', () => {
       const newest = [...this.#turns.values()].at(-1);
       newest?.handle.stop().catch((error: Error) => console.warn(error.message));
-      this.#prompt.focus();
+      // Stop gives way to Send. On a phone a focus here would open the keyboard.
+      if (matchMedia('(hover: hover)').matches) this.#prompt.focus();
     });
     this.#latest.addEventListener('click', () => this.#toEnd());
     this.#scroll.addEventListener('scroll', () => {

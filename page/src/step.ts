@@ -22,8 +22,13 @@ const LOOK: Readonly<Record<StepStatus, readonly [look: string, mark: string, wo
 };
 
 /** How a step stands, in words. */
-export function stepWords(status: StepStatus): string {
-  return LOOK[status][2];
+export function stepWords(status: string): string {
+  return lookOf(status)[2];
+}
+
+/** A server newer than this page may have a status that the page has no look for. */
+function lookOf(status: string): (typeof LOOK)[StepStatus] {
+  return LOOK[status as StepStatus] ?? ['over', '–', status.replaceAll('_', ' ')];
 }
 
 /** A tool's name, as a person would say it. */
@@ -37,6 +42,7 @@ export class StepCard {
   readonly #mark = h('span', { class: 'step-mark', 'aria-hidden': 'true' });
   readonly #state = h('span', { class: 'step-state' });
   readonly #details = h('pre');
+  readonly #line = h('summary', { class: 'step-line' });
   readonly #question = h('div', { class: 'ask', hidden: true });
   #shown: Step | null = null;
 
@@ -46,11 +52,11 @@ export class StepCard {
   ) {
     const name = h('span', { class: 'step-name' }, toolWords(step.tool));
     const what = h('span', {}, name, h('span', { class: 'step-args' }, argsWords(step)));
-    const line = h('summary', { class: 'step-line' }, this.#mark, what, this.#state);
+    this.#line.append(this.#mark, what, this.#state);
     this.element = h(
       'section',
       { class: 'step', 'aria-label': toolWords(step.tool) },
-      h('details', {}, line, this.#details),
+      h('details', {}, this.#line, this.#details),
       this.#question,
     );
     this.show(step);
@@ -60,15 +66,17 @@ export class StepCard {
     if (step === this.#shown) return;
     const before = this.#shown;
     this.#shown = step;
-    const [look, mark, words] = LOOK[step.status];
+    const [look, mark, words] = lookOf(step.status);
     this.element.dataset.status = look;
     say(this.#mark, mark);
     say(this.#state, words);
     const result = step.result === null ? {} : { result: step.result };
     say(this.#details, JSON.stringify({ step: step.step, args: step.args, ...result }, null, 2));
     if (step.status === before?.status) return;
-    this.#question.hidden = step.status !== 'pending';
     if (step.status === 'pending') this.#ask(step);
+    // Who decided by keyboard goes on from here, and not from the page's top.
+    else if (this.#question.contains(document.activeElement)) this.#line.focus();
+    this.#question.hidden = step.status !== 'pending';
   }
 
   #ask(step: Step): void {
@@ -82,9 +90,12 @@ export class StepCard {
     const buttons: HTMLButtonElement[] = [];
     const answer = (label: string, style: string, send: (step: number) => Promise<void>) => {
       const click = () => {
-        for (const button of buttons) button.disabled = true;
+        // Not `disabled`, which would lose the focus.
+        if (this.#question.ariaBusy === 'true') return;
+        this.#question.ariaBusy = 'true';
+        say(words, 'Your decision is on its way …');
         send(step.step).catch((error: Error) => {
-          for (const button of buttons) button.disabled = false;
+          this.#question.ariaBusy = 'false';
           say(words, `That could not be decided: ${error.message}`);
         });
       };
@@ -92,6 +103,7 @@ export class StepCard {
     };
     answer('Approve', 'primary', (number) => this.decide.approve(number));
     answer('Deny', '', (number) => this.decide.deny(number));
+    this.#question.ariaBusy = 'false';
     this.#question.replaceChildren(words, ...buttons);
   }
 }

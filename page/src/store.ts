@@ -1,6 +1,7 @@
 /**
  * The conversation, kept over reloads and shared by the tabs of one guest, in `localStorage`: a list
- * of turn ids, and each turn as the client saves it.
+ * of turn ids, and each turn as the client saves it. Where the browser forbids that, or has no room,
+ * it lasts as long as the page.
  */
 
 import { newTurnId, type SavedTurn } from 'agent-turns-client';
@@ -8,6 +9,7 @@ import { newTurnId, type SavedTurn } from 'agent-turns-client';
 const MOST_TURNS = 30;
 
 export class Store {
+  readonly #shelf = shelf();
   readonly #root: string;
 
   constructor(uid: string) {
@@ -16,7 +18,7 @@ export class Store {
 
   /** The conversation's id, by which the server knows what was said before. */
   get session(): string {
-    const known = localStorage.getItem(`${this.#root}:session`);
+    const known = this.#shelf.getItem(this.#key('session'));
     const session = known ?? newTurnId();
     if (!known) this.#put('session', session);
     return session;
@@ -24,12 +26,12 @@ export class Store {
 
   /** The turns of the conversation, oldest first. */
   turnIds(): string[] {
-    return read<string[]>(this.#key('turns')) ?? [];
+    return this.#read<string[]>('turns') ?? [];
   }
 
   /** A turn as it was saved last; null if it is not known. */
   load(turnId: string): SavedTurn | null {
-    return read<SavedTurn>(this.#key(`turn:${turnId}`));
+    return this.#read<SavedTurn>(`turn:${turnId}`);
   }
 
   /** Keep a new turn, at the end of the list. */
@@ -37,7 +39,7 @@ export class Store {
     this.#put(`turn:${saved.turnId}`, JSON.stringify(saved));
     const ids = [...this.turnIds(), saved.turnId];
     for (const old of ids.splice(0, ids.length - MOST_TURNS)) {
-      localStorage.removeItem(this.#key(`turn:${old}`));
+      this.#shelf.removeItem(this.#key(`turn:${old}`));
     }
     this.#put('turns', JSON.stringify(ids));
   }
@@ -50,9 +52,9 @@ export class Store {
 
   /** Begin a new conversation, in every tab. */
   clear(): void {
-    for (const turnId of this.turnIds()) localStorage.removeItem(this.#key(`turn:${turnId}`));
-    localStorage.removeItem(this.#key('session'));
-    localStorage.removeItem(this.#key('turns'));
+    for (const turnId of this.turnIds()) this.#shelf.removeItem(this.#key(`turn:${turnId}`));
+    this.#shelf.removeItem(this.#key('session'));
+    this.#shelf.removeItem(this.#key('turns'));
   }
 
   /** Call `listener` when another tab changed the list. */
@@ -66,20 +68,36 @@ export class Store {
     return `${this.#root}:${name}`;
   }
 
-  /** A full or a forbidden store costs the reload its place, and nothing else. */
+  #read<T>(name: string): T | null {
+    try {
+      return JSON.parse(this.#shelf.getItem(this.#key(name)) ?? 'null') as T | null;
+    } catch {
+      return null;
+    }
+  }
+
+  /** A full store costs the reload its place, and nothing else. */
   #put(name: string, value: string): void {
     try {
-      localStorage.setItem(this.#key(name), value);
+      this.#shelf.setItem(this.#key(name), value);
     } catch (error) {
       console.warn('The conversation could not be kept.', error);
     }
   }
 }
 
-function read<T>(key: string): T | null {
+/** `localStorage`; where the browser forbids it, as much of one as is needed, for this page alone. */
+function shelf(): Pick<Storage, 'getItem' | 'setItem' | 'removeItem'> {
   try {
-    return JSON.parse(localStorage.getItem(key) ?? 'null') as T | null;
+    // May be forbidden (the access throws), or there and not to be used (the call does).
+    localStorage.removeItem('agent-turns');
+    return localStorage;
   } catch {
-    return null;
+    const kept = new Map<string, string>();
+    return {
+      getItem: (key) => kept.get(key) ?? null,
+      setItem: (key, value) => void kept.set(key, value),
+      removeItem: (key) => void kept.delete(key),
+    };
   }
 }

@@ -39,10 +39,9 @@ export class Timeline {
       case 'request': {
         this.#asked.add(turnId);
         const after = entry.cursor > 0 ? ` after ${entry.cursor}` : '';
-        return row(
-          'call',
-          `${entry.call}${after}${entry.attempt > 1 ? ` · attempt ${entry.attempt}` : ''}`,
-        );
+        // A decision is no further attempt at what came before it.
+        const isAgain = entry.attempt > 1 && entry.call !== 'run_tool_step';
+        return row('call', `${entry.call}${after}${isAgain ? ` · attempt ${entry.attempt}` : ''}`);
       }
       case 'open':
         return row('open', `after ${Math.round(entry.waitedMs)} ms`);

@@ -83,19 +83,26 @@ def test_a_new_chat_on_a_phone_begins_at_the_top(chat: ChatPage) -> None:
         chat.press("#new")
 
 
-def test_no_label_of_the_idle_chart_is_cut_off(chat: ChatPage) -> None:
-    """Each is inside of the picture, whatever its length."""
+@pytest.mark.parametrize("width", [1280, 360])
+def test_every_label_of_the_idle_chart_can_be_read(chat: ChatPage, width: int) -> None:
+    """Each is inside of the picture, whatever its length, and as large on a phone."""
     chat.open("labs")
-    outside: list[str] = chat.evaluate(
+    chat.page.set_viewport_size({"width": width, "height": 720})
+    chat.page.wait_for_function(
+        """() => { const picture = document.querySelector('#lab-idle-timeout .chart > svg');
+            return picture.viewBox.baseVal.width === picture.clientWidth }"""
+    )
+    unreadable: list[str] = chat.evaluate(
         """() => [...document.querySelectorAll('#lab-idle-timeout .chart > svg text')]
             .filter(each => {
               const [label, whole] = [each, each.ownerSVGElement]
                   .map(one => one.getBoundingClientRect());
-              return label.right > whole.right + 0.5 || label.left < whole.left - 0.5;
+              return label.right > whole.right + 0.5 || label.left < whole.left - 0.5
+                  || label.height < 12;
             }).map(each => each.textContent)"""
     )
     assert chat.page.locator("#lab-idle-timeout .chart > svg text").count() > 5
-    assert outside == []
+    assert unreadable == []
 
 
 def test_no_foreign_page_may_frame_it(stack: Stack) -> None:
@@ -120,6 +127,8 @@ def test_the_keyboard_alone(chat: ChatPage) -> None:
     chat.page.keyboard.press("Enter")
     chat.wait_for("done")
     assert "The refund was denied." in chat.text()
+    # The button is gone; whoever pressed it is still where it was.
+    assert chat.evaluate("document.activeElement.closest('.step')?.ariaLabel") == "Refund"
 
 
 def test_a_screen_reader_hears_milestones_and_no_tokens(chat: ChatPage) -> None:

@@ -6,7 +6,7 @@ import random
 import time
 
 import pytest
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, Route
 
 from tests.support.page import WAIT_MS, ChatPage, Stack, journal
 
@@ -97,6 +97,43 @@ def test_signing_out_leaves_nothing_in_the_browser(chat: ChatPage) -> None:
     assert chat.uid() != before
     assert chat.turns.count() == 0
     assert "secret" not in chat.evaluate("JSON.stringify(localStorage)")
+
+
+FORBIDDEN = """
+    for (const name of ['localStorage', 'sessionStorage', 'indexedDB'])
+      Object.defineProperty(window, name, {
+        get() { throw new DOMException('Access is denied.', 'SecurityError'); },
+      });"""
+
+
+def test_a_browser_that_forbids_storage(stack: Stack, second_tab: ChatPage) -> None:
+    """All of the page works but its memory: turns, a session, a new chat; nothing is thrown."""
+    thrown: list[str] = []
+    second_tab.page.on("pageerror", lambda error: thrown.append(str(error)))
+    second_tab.page.add_init_script(FORBIDDEN)
+    second_tab.open()
+    for count in (1, 2):
+        second_tab.send("Remember this silence=0 rate=400 words=20")
+        second_tab.wait_for("done")
+        assert_complete(stack, second_tab)
+        assert second_tab.turns.count() == count
+    second_tab.press("#new")
+    assert second_tab.turns.count() == 0
+    second_tab.reload()
+    assert (second_tab.turns.count(), thrown) == (0, [])
+
+
+def test_a_step_status_of_a_newer_server(chat: ChatPage) -> None:
+    """It is shown in its own words, and the turn goes on to its end."""
+
+    def newer(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, body=response.text().replace('"ok"', '"set_aside"'))
+
+    chat.page.route("**/start_turn", newer)
+    chat.send("Open a ticket silence=0 rate=400 words=20")
+    chat.wait_for("done")
+    assert chat.step("Open ticket").locator(".step-state").text_content() == "set aside"
 
 
 def test_hidden_tab(stack: Stack, chat: ChatPage) -> None:
@@ -224,6 +261,7 @@ def test_approval(stack: Stack, chat: ChatPage) -> None:
     chat.wait_for("done")
     assert chat.step("Refund").get_attribute("data-status") == "ok"
     assert "19.00 dollars are refunded" in chat.text()
+    assert "reconnect" not in chat.turns.last.locator(".foot").inner_text(), "nothing was lost"
     assert stack.payments.effects()["refunds"] == before + 1
 
 

@@ -2,7 +2,9 @@
 
 import { h } from '../dom.js';
 
-const [WIDTH, LANE, TOP, LEFT] = [720, 64, 8, 8];
+const [LANE, TOP, LEFT] = [64, 8, 8];
+/** Until the picture is laid out. */
+const USUAL_WIDTH = 720;
 const LANES = ['Keep-alives count', 'Keep-alives do not count'];
 const REDRAW_MS = 100;
 /** Half a label of the axis: a nearer one to the edge would be cut off. */
@@ -25,6 +27,8 @@ export class IdleChart {
   constructor() {
     this.element = h('figure', { class: 'chart' }, this.#svg as unknown as Node, legend());
     this.#draw();
+    // Drawn as wide as it is shown, so that its words are as large on a phone.
+    new ResizeObserver(() => this.#draw()).observe(this.element);
   }
 
   /** Begin a new picture, of about so many seconds. Its clock starts when a connection opens. */
@@ -68,13 +72,14 @@ export class IdleChart {
   #draw(): void {
     const now = this.#ended ?? this.#now();
     const span = Math.max(this.#expected, now * 1.02);
-    const x = (seconds: number) => LEFT + (seconds / span) * (WIDTH - 2 * LEFT);
+    const width = this.#svg.clientWidth || USUAL_WIDTH;
+    const x = (seconds: number) => LEFT + (seconds / span) * (width - 2 * LEFT);
     const height = TOP + LANES.length * LANE + 22;
-    this.#svg.setAttribute('viewBox', `0 0 ${WIDTH} ${height}`);
+    this.#svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     const parts: SVGElement[] = [];
     for (let second = 0; second <= span; second += span > 40 ? 10 : 5) {
       parts.push(line('axis', x(second), TOP + 20, x(second), height - 20));
-      const anchor = second === 0 ? 'start' : x(second) > WIDTH - ROOM_FOR_TICK ? 'end' : 'middle';
+      const anchor = second === 0 ? 'start' : x(second) > width - ROOM_FOR_TICK ? 'end' : 'middle';
       parts.push(text('tick', `${second} s`, x(second), height - 6, anchor));
     }
     for (const [index, name] of LANES.entries()) {
