@@ -64,11 +64,10 @@ export function judge(
  * @param now - `Date.now()`
  */
 export function retryAfter(header: string | null, now: number): number | null {
-  if (!header) return null;
-  const isSeconds = /^\s*\d+\s*$/.test(header);
+  const text = header ?? '';
   // Engines take `-5` and `7, 7` for days of 2001.
-  if (!isSeconds && !/ GMT\s*$/.test(header)) return null;
-  const ms = isSeconds ? Number(header) * 1000 : Date.parse(header) - now;
+  const date = / GMT\s*$/.test(text) ? Date.parse(text) - now : Number.NaN;
+  const ms = /^\s*\d+\s*$/.test(text) ? Number(text) * 1000 : date;
   return Number.isNaN(ms) ? null : Math.min(Math.max(ms, 0), RETRY_AFTER_CAP_MS);
 }
 

@@ -55,7 +55,7 @@ const BURST_MS = 20;
  * Make a call, with tokens of its own.
  *
  * @param refresh - with an ID token that is new, too
- * @param sink - left out for a call that is answered with JSON
+ * @param sink - one that takes no frames is for a call that is answered with JSON
  * @param attempt - the number of this attempt to stream; 0 for what streams nothing
  */
 export function connect(
@@ -63,7 +63,7 @@ export function connect(
   client: ClientOptions,
   tell: Tell,
   refresh: boolean,
-  sink?: Sink,
+  sink: Sink | Pick<Sink, 'notice'>,
   attempt = 0,
 ): Connection {
   const { idleMs = 10_000, answerMs = ANSWER_MS, slowMs = 3_000 } = client;
@@ -92,26 +92,25 @@ export function connect(
       expect(answerMs, 'no_answer', 'no_answer');
       const response = await (client.fetch ?? fetch)(url, { ...init, signal: abort.signal });
       if (over) return void response.body?.cancel().catch(() => {});
+      expect(idleMs, 'idle', 'buffered');
       const { headers, ok, status } = response;
       const body = pieces(response, ended.promise);
       const isStream = /^text\/event-stream\s*(;|$)/i.test(headers.get('content-type') ?? '');
-      if (sink && ok && isStream) {
-        expect(idleMs, 'idle', 'buffered');
+      if ('frame' in sink && ok && isStream && response.body) {
         sink.opened(performance.now() - sent);
         await read(sink, body, sent);
         drop('ended');
       } else {
-        expect(idleMs, 'idle');
         const said = await readJson(body);
         const setback = setbackOf(response, said);
-        const isAnswered = !sink && ok && typeof said?.['status'] === 'string';
+        const isAnswered = !('frame' in sink) && ok && typeof said?.['status'] === 'string';
         // No start is answered with 204: that is no word of the server's.
         const isOver = isAnswered || (status === 204 && call.name !== 'start_turn');
         const isRefused = setback.problem.status !== null;
         end({ why: isOver ? 'over' : isRefused ? 'refused' : 'bad_content', ...setback });
       }
     } catch (error) {
-      drop(error instanceof Dropped ? error.why : why, `${error}`);
+      drop(error instanceof Dropped ? error.why : why, String(error));
     }
   }
 
@@ -163,7 +162,7 @@ export function connect(
     forget();
     staleAt = Date.now() + ms;
     timer = setTimeout(drop, ms, why);
-    if (notice) slow = setTimeout(() => sink?.notice(notice), slowMs);
+    if (notice) slow = setTimeout(() => sink.notice(notice), slowMs);
   }
 
   function forget(): void {

@@ -25,12 +25,12 @@ export async function askToStop(
   let refresh = false;
   for (let failures = 1; !isMoot(); failures++) {
     const early = comes();
-    const outcome = await ask(refresh).outcome;
-    const { why, problem } = outcome;
+    const { why, problem, retryAfterMs: asked } = await ask(refresh).outcome;
     if (why === 'over' || isMoot()) break;
     // A turn that is not there yet cannot be stopped yet: to be asked again.
-    const soon = early && problem.code === 'unknown_turn' ? { retryAfterMs: 0 } : {};
-    const verdict = judge({ ...outcome, ...soon }, failures, refresh, backoff, Math.random());
+    const retryAfterMs = early && problem.code === 'unknown_turn' ? 0 : asked;
+    const setback = { problem, retryAfterMs };
+    const verdict = judge(setback, failures, refresh, backoff, Math.random());
     refresh = verdict.kind === 'refresh';
     if (verdict.kind === 'retry')
       await new Promise((resolve) => setTimeout(resolve, verdict.delayMs));

@@ -19,11 +19,11 @@ export function teller(turnId: string, hear?: (entry: TimelineEntry) => void): T
 }
 
 /** Call a page's function; what it throws is the page's, and stops nothing here. */
-export function guarded(call: () => void): void {
+export function guarded(call: () => unknown): void {
   try {
     call();
   } catch (error) {
-    if (typeof reportError === 'function') reportError(error);
+    if ('reportError' in globalThis) reportError(error);
     else
       setTimeout(() => {
         throw error;

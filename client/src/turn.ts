@@ -4,7 +4,7 @@ import type { EventSourceMessage } from 'eventsource-parser';
 import { problem } from './answer.js';
 import type { Call } from './calls.js';
 import type { TurnHandle } from './client.js';
-import { ANSWER_MS, type Connection, connect, type Outcome } from './connection.js';
+import { ANSWER_MS, connect, type Outcome } from './connection.js';
 import { decode } from './decode.js';
 import { Dropped, TurnError } from './errors.js';
 import { decided, fold, isPending, waits } from './fold.js';
@@ -48,9 +48,8 @@ export function follow(
   /** How often the turn was found waiting since its last event. */
   let looks = 0;
   let stopping: Deferred<void> | null = null;
-  let asking: Connection | undefined;
   const decisions = new Map<number, Deferred<void> & { decision: Decision }>();
-  const listeners = new Set<() => void>();
+  const listeners = new Set<() => unknown>();
   const finished = defer<TurnView>();
   const tell = teller(turnId, client.onTimeline);
   const painter = painting(paint, client.schedule);
@@ -74,8 +73,8 @@ export function follow(
     finished: finished.promise,
     getSnapshot: () => view,
     subscribe: (listener) => {
-      // One of its own, for a function that is subscribed twice.
-      const entry = () => listener();
+      // One of its own: a function may be subscribed twice, and taken back within a paint.
+      const entry = () => listeners.has(entry) && listener();
       listeners.add(entry);
       return () => void listeners.delete(entry);
     },
@@ -224,10 +223,11 @@ export function follow(
     stopping = asked;
     changed();
     void askToStop(
-      (refresh) => {
-        asking = connect({ name: 'cancel_turn', turnId, cursor: 0 }, client, tell, refresh);
-        return asking;
-      },
+      (refresh) =>
+        connect({ name: 'cancel_turn', turnId, cursor: 0 }, client, tell, refresh, {
+          // All the browser's connections to the host may be in use: here is one.
+          notice: () => begun && pursuit.wake(true),
+        }),
       () => stopping !== asked,
       () => !begun && (pursuit.isLive() || Date.now() - posted < (client.answerMs ?? ANSWER_MS)),
       client.backoff,
@@ -269,7 +269,6 @@ export function follow(
     if (end !== 'closed') {
       stopping?.resolve();
       stopping = null;
-      asking?.drop('hidden');
     }
     show(end);
   }
@@ -287,8 +286,7 @@ export function follow(
 
   function paint(): void {
     view = look(view);
-    // They may subscribe and unsubscribe meanwhile.
-    for (const listener of [...listeners]) if (listeners.has(listener)) guarded(listener);
+    for (const listener of [...listeners]) guarded(listener);
   }
 
   function look(last?: TurnView): TurnView {

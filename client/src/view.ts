@@ -81,7 +81,7 @@ export interface TurnProblem {
  * | `tokens` | the App Check or ID token could not be had |
  * | `bad_content` | the response is no event stream, or a frame cannot be read |
  * | `handler` | `onEvent` threw |
- * | `woken` | `online`, `pageshow`, back from a freeze, or `reconnect()`: the old connection is not trusted |
+ * | `woken` | `online`, `pageshow`, back from a freeze, or `reconnect()`: the old connection is not trusted; or a stop that is not answered needs it |
  * | `hidden` | `pagehide` or `freeze`: sockets are released |
  */
 export type DropReason =
