@@ -7,6 +7,7 @@ texts and tokens are never logged.
 from __future__ import annotations
 
 import contextvars
+import logging
 import os
 import re
 import sys
@@ -84,16 +85,60 @@ def error(message: str, **more: Any) -> None:
     """
     exc = sys.exc_info()[1]
     if exc is not None:
-        more["exception"] = type(exc).__qualname__
-        if os.environ.get("LOG_EXCEPTION_TEXT") == "true":
-            more["exceptionText"] = _text_of(exc)
-        if isinstance(exc, SyntaxError):
-            more["at"] = f"{exc.filename}:{exc.lineno}"
-        more["stack"] = [
-            f"{frame.filename}:{frame.lineno} {frame.name}"
-            for frame in traceback.extract_tb(exc.__traceback__)
-        ]
+        more.update(_told_of(exc))
     _write(logger.LogSeverity.ERROR, message, more)
+
+
+def take_in_strays() -> None:
+    """Have written as such lines what Python would print as plain text, an exception's included:
+    what ends a thread of an agent's own, and the warnings and errors that libraries log.
+
+    Of a library's line that is where it was logged: its text may quote anything. An agent that
+    sets up `logging` by itself has its own way with them.
+    """
+    threading.excepthook = _thread_ended
+    logging.lastResort = _Strays(logging.WARNING)
+
+
+def _thread_ended(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is not SystemExit:
+        error("a thread broke down")
+
+
+class _Strays(logging.Handler):
+    """Writes the lines of libraries."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        severe = record.levelno >= logging.ERROR
+        severity = logger.LogSeverity.ERROR if severe else logger.LogSeverity.WARNING
+        more: dict[str, Any] = {
+            "logger": record.name,
+            "at": f"{record.pathname}:{record.lineno}",
+        }
+        if _texts_are_logged():
+            more["text"] = record.getMessage()
+        exc = record.exc_info[1] if record.exc_info else None
+        if exc is not None:
+            more.update(_told_of(exc))
+        _write(severity, "a library logged this", more)
+
+
+def _told_of(exc: BaseException) -> dict[str, Any]:
+    """What a line says of an exception."""
+    told: dict[str, Any] = {"exception": type(exc).__qualname__}
+    if _texts_are_logged():
+        told["exceptionText"] = _text_of(exc)
+    if isinstance(exc, SyntaxError):
+        told["at"] = f"{exc.filename}:{exc.lineno}"
+    told["stack"] = [
+        f"{frame.filename}:{frame.lineno} {frame.name}"
+        for frame in traceback.extract_tb(exc.__traceback__)
+    ]
+    return told
+
+
+def _texts_are_logged() -> bool:
+    return os.environ.get("LOG_EXCEPTION_TEXT") == "true"
 
 
 def _text_of(exc: BaseException) -> str:

@@ -19,6 +19,7 @@ class Service:
 
     def __init__(self, agent: Callable[[], Agent], checked: Settings | None = None) -> None:
         app_check.require_sdk()
+        logs.take_in_strays()
         self.settings = checked or settings()
         self.slots = Slots(self.settings.stream_cap)
         self.queue = Queue(self.settings)

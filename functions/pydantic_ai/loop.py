@@ -32,7 +32,7 @@ def run(main: Coroutine[Any, Any, T], check: Callable[[], None]) -> T:
 
     `check` is called every now and then: what it raises cancels `main`, and is raised at once.
     """
-    future = asyncio.run_coroutine_threadsafe(main, running())
+    future = asyncio.run_coroutine_threadsafe(_watched(main), running())
     try:
         while True:
             try:
@@ -43,6 +43,16 @@ def run(main: Coroutine[Any, Any, T], check: Callable[[], None]) -> T:
                 check()
     finally:
         future.cancel()
+
+
+async def _watched(main: Coroutine[Any, Any, T]) -> T:
+    """`main`. What it raises after it was cancelled is nobody's any more: looked at, so that
+    asyncio does not print it.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await main
 
 
 def running() -> asyncio.AbstractEventLoop:

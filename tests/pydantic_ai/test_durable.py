@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from pydantic_ai.messages import ThinkingPart
 from pydantic_ai.models.function import DeltaThinkingPart, FunctionModel
 from pydantic_ai.settings import ModelSettings
 
-from functions.pydantic_ai import Steps, current_call, durable, messages, once
+from functions.pydantic_ai import Steps, current_call, durable, loop, messages, once
 from functions.turns import admission, cancel, decide, record, steps
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
@@ -265,6 +266,35 @@ def test_an_owner_that_lost_its_lease_does_not_wait_for_a_silent_model(create: C
     wait_until(lambda: seen == ["asked", "given up"], 20)
     take_over(taken, durable(Script(["Here."]).agent()))
     assert fold(frames(taken)).text == "Here."
+
+
+def test_what_a_model_call_raises_once_it_is_given_up_is_nobodys(
+    create: Create, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its turn is another owner's: asyncio would print the error, with whatever it quotes."""
+    taken = create(lease_seconds=30)
+    seen: list[str] = []
+
+    async def stubborn(_messages: Any, _info: Any) -> Any:
+        seen.append("asked")
+        try:
+            await asyncio.sleep(60)
+            yield "never"
+        except asyncio.CancelledError:
+            raise ValueError("sk-secret") from None
+
+    owners = own(taken, durable(PydanticAgent(FunctionModel(stream_function=stubborn), name="s")))
+    wait_until(lambda: seen == ["asked"], 20)
+    taken.lease.lose("the container was starved")
+    wait_until(lambda: _over(owners, taken), 20)
+    gc.collect()
+    assert [line for line in caplog.records if line.name == "asyncio"] == []
+
+
+def _over(owners: Owners, taken: Taken) -> bool:
+    """Whether the owner's thread, and the task that it waited for, are through."""
+    tasks = asyncio.all_tasks(loop.running())
+    return taken.turn.key not in owners._owners and not tasks
 
 
 def converse(owner: str, run: Callable[[Turn], None], prompt: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import threading
@@ -77,6 +78,26 @@ def straggle(turn: Turn, _say: Say) -> None:
                 time.sleep(0.005)
 
     threading.Thread(target=talk, daemon=True).start()
+
+
+def strays(_turn: Turn, _say: Say) -> None:
+    """Fail where nobody looks: in a thread of one's own, in a task, in a library's log."""
+
+    def break_down() -> None:
+        raise SecretError("sk-secret-1234")
+
+    async def break_down_alone() -> None:
+        break_down()
+
+    async def forget() -> None:
+        _tasks = [asyncio.create_task(break_down_alone())]
+        await asyncio.sleep(0.01)
+
+    thread = threading.Thread(target=break_down)
+    thread.start()
+    thread.join()
+    asyncio.run(forget())
+    logging.getLogger("a.library").warning("the key is %s", "sk-secret-1234")
 
 
 def effect(_turn: Turn, _say: Say, path: str) -> None:
@@ -283,6 +304,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "remember": lambda turn, _say, messages: turn.remember(messages),
     "raise hard": fail_hard,
     "straggle": straggle,
+    "strays": strays,
     "die": lambda _turn, _say: os.kill(os.getpid(), signal.SIGKILL),
     "die once": die_once,
     "effect": effect,
