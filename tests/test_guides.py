@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
@@ -56,6 +55,17 @@ def stream(prompt):
 """,
 }
 
+# What stands in functions/agents/__init__.py above what a reader puts there.
+STANDS_ABOVE = """
+from functions.agents import GEMINI_API_KEY
+from functions.turns.program import Agent
+"""
+SERVES_THEIR_OWN = """
+def own():
+    import brought_own
+    return brought_own.own_agent
+"""
+
 
 def blocks(guide: str, language: str) -> list[str]:
     """The code of a guide in one language, in its order."""
@@ -93,13 +103,10 @@ def brought(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
     for name in ("shop", "own"):
         code = block_of("bring-your-agent.md", f"functions/agents/{name}.py")
         (tmp_path / f"brought_{name}.py").write_text(code)
-    serving = block_of("bring-your-agent.md", "functions/agents/__init__.py, in agent()")
-    imported = serving.replace("from functions.agents import shop", "import brought_shop as shop")
-    assert imported != serving
-    serve = f"def agent():\n{textwrap.indent(imported, '    ')}    return served\n"
-    (tmp_path / "brought.py").write_text(f"{serve}\ndef own():\n    import brought_own\n")
-    with (tmp_path / "brought.py").open("a") as file:
-        file.write("    return brought_own.own_agent\n")
+    serving = block_of("bring-your-agent.md", "functions/agents/__init__.py, from SECRETS on")
+    served = serving.replace("from functions.agents import shop", "import brought_shop as shop")
+    assert served != serving
+    (tmp_path / "brought.py").write_text(f"{STANDS_ABOVE}\n{served}\n{SERVES_THEIR_OWN}")
     return {**environ, "GEMINI_API_KEY": "a-key", "LEASE_SECONDS": "2"}
 
 

@@ -7,7 +7,12 @@ Model requests and tool calls are steps of the turn's ledger. Importing this imp
 which takes a second: do it where the agent is made, not where the functions are.
 """
 
+import pydantic_ai
+
 from functions.pydantic_ai.agent import durable
 from functions.pydantic_ai.tools import Steps, current_call, once
 
 __all__ = ["Steps", "current_call", "durable", "once"]
+
+# Each line of the log is JSON; its greeting is none.
+pydantic_ai.BANNER_ENABLED = False
