@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from functions import firestore, logs
 from functions.errors import Gone
 from functions.turns import history, journal, record, sessions
-from functions.turns.history import Entry
+from functions.turns.history import Entry, Told
 from functions.turns.numbering import continues
 from functions.turns.record import Record
 from functions.turns.sessions import Session
 from functions.wire import sse
-from functions.wire.fold import Fold, fold
 
 if TYPE_CHECKING:
     from google.cloud.firestore import WriteBatch
@@ -135,21 +134,25 @@ def rejoin(turn: Record, *, session_hours: float) -> Membership | None:
 
 
 def told_before(turn: Record, last: int) -> str:
-    """The text of a turn up to event `last`, as its journal has it.
+    """The text of a turn up to event `last`, or the start of it, as its journal has it.
 
     Without what follows a hole, should a part of it be missing. Raises StorageUnavailable.
     """
-    state = Fold()
-    more = True
-    while more and state.cursor < last:
-        page = journal.page(turn.key, state.cursor)
+    told = Told()
+    cursor, more = 0, True
+    while more and cursor < last:
+        page = journal.page(turn.key, cursor)
         for chunk in page.chunks:
-            if not continues(state.cursor, chunk.after):
-                return state.text
-            if chunk.first <= last:
-                fold(sse.decode(chunk.frames), state)
+            if not continues(cursor, chunk.after) or chunk.first > last:
+                return told.text
+            for frame in sse.decode(chunk.frames):
+                if frame.type == "token":
+                    told.add(frame.data)
+                elif frame.type == "rewind":
+                    told.cut(frame.data["length"])
+            cursor = chunk.last
         more = page.more
-    return state.text
+    return told.text
 
 
 def release(turn: Record) -> Callable[[WriteBatch], None]:

@@ -14,7 +14,17 @@ import pytest
 
 from functions import firestore
 from functions.errors import SessionBusy, SignInRequired
-from functions.turns import admission, cancel, creation, finish, journal, record, sessions
+from functions.turns import (
+    admission,
+    cancel,
+    creation,
+    finish,
+    history,
+    journal,
+    membership,
+    record,
+    sessions,
+)
 from functions.turns.budget import Budget
 from functions.turns.history import SESSION_HISTORY_BYTES
 from functions.turns.owners import Owners
@@ -32,6 +42,7 @@ from tests.support.firestore_proxy import (
     touches,
 )
 from tests.turns.conftest import settings
+from tests.turns.test_asking import again, attempts
 from tests.turns.test_takeover import wait_until
 
 pytestmark = pytest.mark.emulator
@@ -284,6 +295,25 @@ def test_a_turn_sees_the_same_after_a_takeover_and_leaves_all_of_its_text(chat: 
     assert take_over(chat, taken.turn.turn_id, whole).type == "done"
     assert seen == [exchange("1", "one")]
     assert chat.left()[1] == (taken.turn.turn_id, exchange("x", "the first half and the rest"))
+
+
+def test_of_a_long_text_of_dead_owners_no_more_is_read_than_is_kept(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be put together piece by piece: a minute's work for an hour's text."""
+
+    def long(turn: Turn) -> None:
+        for word in ("é🌍 ", *(f"{n} " for n in range(100))):
+            turn.token(word)
+        turn.model("m", None, attempts(again(), None))
+
+    turn = chat.turn(chat.run(long))
+    tail = journal.tail(turn.key)
+    assert tail is not None
+    text = "é🌍 " + "".join(f"{n} " for n in range(100)) + "try 2, "
+    assert membership.told_before(turn, tail.last) == text
+    monkeypatch.setattr(history, "ANSWER_CHARS", 20)
+    assert membership.told_before(turn, tail.last) == text[:21]
 
 
 def test_an_abandoned_turn_frees_its_session_with_nobody_connected(chat: Chat) -> None:
