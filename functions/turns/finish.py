@@ -18,6 +18,9 @@ from functions.turns import record
 from functions.turns.owners import Owners
 from functions.turns.record import Record
 
+RELEASED_SECONDS = 1.0
+"""A turn whose lease was given back is looked at again so soon: the margin is over by then."""
+
 
 class Do(enum.Enum):
     """What a look comes to."""
@@ -44,6 +47,8 @@ def judge(turn: Record | None, look_seconds: float) -> Verdict:
         return Verdict(Do.TAKE_OVER)
     if turn.waiting_until is not None:
         return Verdict(Do.LOOK_AGAIN, (turn.waiting_until - turn.read_at).total_seconds() + 1)
+    if turn.holder.seconds == 0:  # released (L4): nobody runs it, and in a moment it may be taken
+        return Verdict(Do.LOOK_AGAIN, RELEASED_SECONDS)
     return Verdict(Do.LOOK_AGAIN, look_seconds)
 
 

@@ -54,6 +54,8 @@ def turn(status: str = record.RUNNING, *, silent: float = 1, waits: float | None
         (turn(), Do.LOOK_AGAIN, LOOK),
         (turn(silent=LEASE + 0.5), Do.LOOK_AGAIN, LOOK),
         (turn(silent=LEASE + 0.6), Do.TAKE_OVER, 0),
+        (replace(turn(silent=0.1), holder=Holder.first(LEASE).released()), Do.LOOK_AGAIN, 1),
+        (replace(turn(silent=0.6), holder=Holder.first(LEASE).released()), Do.TAKE_OVER, 0),
         (turn(record.WAITING, silent=100, waits=3600), Do.LOOK_AGAIN, 3601),
         (turn(record.WAITING, silent=100, waits=0), Do.TAKE_OVER, 0),
     ],
@@ -84,7 +86,7 @@ def test_an_owner_is_let_go_when_its_request_ends(create: Create) -> None:
     owners = Owners(lambda: Agent(run), settings())
     again = finish(taken.turn.key, owners=owners, settings=settings(), until=time.monotonic() + 1.5)
     assert again is not None
-    assert again <= settings().look_seconds
+    assert again <= settings().lease_seconds
     until = time.monotonic() + 10
     while not stopped and time.monotonic() < until:
         time.sleep(0.02)
