@@ -93,7 +93,6 @@ class Ledger:
     def _plan(self, position: int, tool: Tool, args: dict[str, Any]) -> _Planned:
         try:
             text = values.to_json(args)
-            args_hash = steps.hash_of(args)
         except (TypeError, ValueError):
             raise TurnFailed(
                 "bad_step_arguments",
@@ -105,6 +104,7 @@ class Ledger:
                 f"step {position} ({tool.name}) has more than {MAX_ARGS_BYTES} bytes of arguments",
             )
         args = json.loads(text)  # the call's own: what a tool does to them is no one else's matter
+        args_hash = steps.hash_of(args)
         recorded = self._recorded.get(position)
         if recorded is not None:
             steps.require_same(recorded, "tool", tool.name, args_hash)

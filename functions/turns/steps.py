@@ -19,7 +19,6 @@ from functions.errors import Gone, TurnFailed
 from functions.turns import record
 from functions.turns.tools import Policy
 from functions.wire import values
-from functions.wire.text import mended
 
 if TYPE_CHECKING:
     from google.cloud.firestore import CollectionReference, DocumentReference
@@ -136,14 +135,9 @@ def hash_of(args: Any) -> str:
 
 
 def to_json(position: int, value: Any) -> str:
-    """A step's result as JSON text. Raises TurnFailed when JSON or its bounds cannot carry it.
-
-    Half a surrogate pair, which JSON carries and no request to a model, becomes U+FFFD.
-    """
+    """A step's result as JSON text. Raises TurnFailed when JSON or its bounds cannot carry it."""
     try:
         text = values.to_json(value)
-        if "\\ud" in text:
-            text = values.to_json(json.loads(mended(values.to_json(value, ensure_ascii=False))))
     except (TypeError, ValueError):
         raise TurnFailed(
             "bad_step_result", f"step {position} returned a value that JSON cannot carry"

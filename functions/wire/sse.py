@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from functions.wire.events import TERMINAL_TYPES, Event, Token, type_and_data
+from functions.wire.values import whole
 
 PING = b":keep-alive\n\n"
 """A comment: keeps proxies from cutting a silent socket. Never journaled, carries no id."""
@@ -34,14 +35,16 @@ class Frame:
 
 
 def encode(event_id: int, event: Event) -> bytes:
-    """The frame of `event`.
+    """The frame of `event`. A token's text is Unicode already; in all else half a surrogate pair
+    becomes U+FFFD.
 
     Raises ValueError or TypeError when its data is no JSON value (NaN, a set, bytes).
     """
     if isinstance(event, Token):  # the hot path: one per token
         return b"id: %d\nevent: token\ndata: %b\n\n" % (event_id, _dumps(event.text).encode())
     kind, data = type_and_data(event)
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event_id, kind.encode(), _dumps(data).encode())
+    text = whole(_dumps(data))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event_id, kind.encode(), text.encode())
 
 
 def decode(frames: bytes) -> Iterator[Frame]:

@@ -7,6 +7,8 @@ import re
 from itertools import accumulate
 from typing import Any
 
+from functions.wire.text import mended
+
 MAX_DEPTH = 100
 """Levels of lists and objects inside one another. A parser that recurses, as Python's does, has
 room for so many wherever it is called from; what one thread writes, another might not read."""
@@ -16,7 +18,7 @@ _BRACKET = re.compile(r"[\[{\]}]")
 
 
 def to_json(value: Any, *, levels: int = MAX_DEPTH, ensure_ascii: bool = True) -> str:
-    """`value` as JSON text on one line.
+    """`value` as JSON text on one line; `whole`, if it is ASCII.
 
     Raises TypeError or ValueError when JSON cannot carry it, or it is nested over `levels` deep.
     """
@@ -26,7 +28,17 @@ def to_json(value: Any, *, levels: int = MAX_DEPTH, ensure_ascii: bool = True) -
         raise ValueError("nested too deeply") from None
     if depth(text) > levels:
         raise ValueError("nested too deeply")
-    return text
+    return whole(text) if ensure_ascii else text
+
+
+def whole(text: str) -> str:
+    """A JSON text in ASCII whose strings are Unicode: half a surrogate pair, which not every parser
+    takes, becomes U+FFFD.
+    """
+    if "\\ud" not in text:
+        return text
+    plain = json.dumps(json.loads(text), ensure_ascii=False)
+    return json.dumps(json.loads(mended(plain)), separators=(",", ":"))
 
 
 def depth(text: str) -> int:

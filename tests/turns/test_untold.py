@@ -45,6 +45,12 @@ def take(_call: Call, *, value: Any) -> str:
     return type(value).__name__
 
 
+@tool(policy=Policy.IDEMPOTENT)
+def echo(_call: Call, *, value: str) -> str:
+    """Returns what it was given."""
+    return value
+
+
 @pytest.mark.parametrize(
     "usage",
     [{("input", "tokens"): 1}, {1: 1}, {"tokens": 10**5000}, {"tokens": 2**53}, {"tokens": True}],
@@ -127,6 +133,16 @@ def test_arguments_of_any_depth_end_the_turn_clearly(taken: Taken, levels: int) 
     (frame,) = own(taken, run)
     assert frame.type == "error"
     assert frame.data["code"] == "bad_step_arguments"
+
+
+def test_a_tool_gets_what_the_client_is_told(taken: Taken) -> None:
+    """Arguments that a model cut between the halves of a surrogate pair: U+FFFD, in both."""
+
+    def run(turn: Turn) -> None:
+        assert turn.call(echo, value="a\ud83d").result == "a\ufffd"
+
+    frames = own(taken, run)
+    assert frames[0].data["args"] == {"value": "a\ufffd"}
 
 
 def test_messages_of_any_depth_can_be_read_back(taken: Taken) -> None:

@@ -76,6 +76,29 @@ def test_a_tool_name_cannot_forge_a_frame() -> None:
     assert [read.type for read in sse.decode(frame)] == ["tool_start"]
 
 
+HALF = "\ud83d"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ToolStart(1, HALF, {HALF: [HALF]}),
+        ToolEnd(1, HALF, "ok", {HALF: HALF}),
+        ToolPending(2, HALF, {"a": {HALF: HALF}}, "2026-01-01T00:00:00Z"),
+        Done("stop", {HALF: 3}),
+        Error("c", HALF, "x"),
+    ],
+)
+def test_no_string_holds_half_a_surrogate_pair(event: Event) -> None:
+    """Not every language's parser takes one. It is U+FFFD; a path that only looks so is left."""
+    (read,) = sse.decode(sse.encode(1, event))
+    text = json.dumps(read.data, ensure_ascii=False)
+    assert text.encode()
+    assert "\ufffd" in text
+    (read,) = sse.decode(sse.encode(1, Error(r"C:\udo \ud83d", "\ud83d\ude00", "x")))
+    assert (read.data["code"], read.data["message"]) == (r"C:\udo \ud83d", "😀")
+
+
 @given(st.lists(st.text(), max_size=8), st.integers(0, 9))
 def test_after_is_the_suffix_above_the_cursor(texts: list[str], cursor: int) -> None:
     """Whole frames, byte for byte."""
