@@ -93,7 +93,7 @@ def _answer(
         response = _error(error.status, error.code, error.message, known, error.more)
         response.headers.update(error.headers)
         return response
-    except Exception:  # noqa: BLE001 - the edge: nothing may reach the framework, which would show it
+    except BaseException:  # noqa: BLE001 - the edge: the framework would show it, or end the process
         logs.error("unhandled exception")
         return _error(500, "internal", "the request failed on the server", correlation_id)
 

@@ -52,7 +52,7 @@ class Owners:
             return _require_agent(self._agent())
         except NotConfigured:
             raise
-        except Exception:  # noqa: BLE001 - a typo in somebody's agent is no bug of ours
+        except (Exception, SystemExit):  # noqa: BLE001 - a typo in somebody's agent is no bug of ours
             logs.error("the agent cannot be loaded")
             raise NotConfigured("the agent of this deployment cannot be loaded") from None
 

@@ -174,15 +174,20 @@ def test_a_user_goes_on_in_another_app(servers: dict[str, FunctionServer], tmp_p
     assert ask(servers, "resume_turn", phone, turn_id).body.count(b"event: done") == 1
 
 
-def test_an_unhandled_exception_is_500_as_json_and_its_id_finds_the_log_line(serve: Serve) -> None:
-    """Nothing else of it: no text, no type, no stack to the client; no text to the log."""
+@pytest.mark.parametrize(("query", "exception"), [("", "SecretError"), ("?exit=1", "SystemExit")])
+def test_an_unhandled_exception_is_500_as_json_and_its_id_finds_the_log_line(
+    serve: Serve, query: str, exception: str
+) -> None:
+    """Nothing else of it: no text, no type, no stack to the client; no text to the log. One that
+    would end a process does not end this one, with the streams of others.
+    """
     server = serve("broken")
-    answer = call(server)
+    answer = call(server, query=query)
     assert answer.outcome == (500, "internal")
     error = json.loads(answer.body)["error"]
     assert error["message"] == "the request failed on the server"
-    assert b"SecretError" not in answer.body
+    assert exception.encode() not in answer.body
     (line,) = [one for one in server.log_lines() if one["severity"] == "ERROR"]
     assert line["correlationId"] == error["correlationId"] == answer.headers["x-correlation-id"]
-    assert line["exception"] == "SecretError"
+    assert line["exception"] == exception
     assert "sk-secret" not in server.output()

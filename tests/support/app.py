@@ -376,9 +376,9 @@ def finishturn(request: Request) -> Response:
 
 @https_fn.on_request()
 def broken(request: Request) -> Response:
-    """A function with a bug."""
+    """A function with a bug, or with one that would end the process."""
 
-    def handle(_request: Request) -> Response:
-        raise SecretError("sk-secret-1234")
+    def handle(request: Request) -> Response:
+        raise SystemExit("sk-secret-1234") if request.args else SecretError("sk-secret-1234")
 
     return front.serve(request, service.settings, methods=("GET", "POST"), handler=handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -89,6 +90,12 @@ def test_what_cannot_be_an_agent_is_refused(agent: dict[str, Any]) -> None:
     """An async agent would end its turns at once, without a word."""
     with pytest.raises(TypeError, match="an agent's"):
         Agent(**agent)
+
+
+def test_an_agent_that_ends_the_process_as_it_is_loaded_is_the_deployments_fault() -> None:
+    """`sys.exit("set MY_KEY")` in somebody's module: 503, and the container serves on."""
+    with pytest.raises(NotConfigured):
+        Owners(lambda: sys.exit("set MY_KEY"), settings()).require_agent()
 
 
 def test_a_function_instead_of_an_agent_is_the_deployments_fault() -> None:
