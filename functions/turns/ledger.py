@@ -22,7 +22,7 @@ from functions.turns import record, steps
 from functions.turns.record import Record
 from functions.turns.steps import Move, Step
 from functions.turns.tools import BadArguments, Call, Happened, Policy, Tool, ToolError
-from functions.turns.transact import transact
+from functions.turns.transact import NO_THREAD, transact
 from functions.turns.writer import Writer
 from functions.wire import values
 from functions.wire.events import ToolEnd, ToolPending, ToolStart
@@ -146,7 +146,8 @@ class Ledger:
         if one.tool.reconcile is None or isinstance(one.checked, BadArguments):
             return None
         answers: queue.Queue[Happened | None] = queue.Queue()
-        self._beside(one, lambda: answers.put(self._ask(one)))
+        if not self._beside(one, lambda: answers.put(self._ask(one))):
+            return None
         until = time.monotonic() + one.tool.timeout_seconds
         while time.monotonic() < until:
             self._writer.check()
@@ -221,17 +222,23 @@ class Ledger:
         def work() -> None:
             done.put((one.step.position, *self._attempt(one, self._call(one))))
 
-        self._beside(one, work)
+        if not self._beside(one, work):
+            done.put((one.step.position, steps.FAILED, {"message": NO_THREAD}))
 
-    def _beside(self, one: _Planned, work: Callable[[], None]) -> None:
-        """Do the tool's `work` on a thread of its own."""
+    def _beside(self, one: _Planned, work: Callable[[], None]) -> bool:
+        """Do the tool's `work` on a thread of its own; False when none can be had."""
         fields = logs.fields()
 
         def run() -> None:
             logs.begin(fields)
             work()
 
-        threading.Thread(target=run, name=f"tool-{one.tool.name}", daemon=True).start()
+        try:
+            threading.Thread(target=run, name=f"tool-{one.tool.name}", daemon=True).start()
+        except RuntimeError:
+            logs.error("no thread could be had", step=one.step.position, name=one.tool.name)
+            return False
+        return True
 
     def _attempt(self, one: _Planned, call: Call) -> tuple[str, Any]:
         """Call the tool; the status and result to record."""

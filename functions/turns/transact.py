@@ -34,6 +34,8 @@ Finish = Callable[[str, Any], tuple[ToolEnd, Step]]
 Write = Callable[["WriteBatch", Sequence[Step], int], None]
 """Stages the records of steps; the last value is the id of their event."""
 
+NO_THREAD = "the container had no thread left: the tool was not called"
+
 _REFUSED = frozenset({"AlreadyExists", "FailedPrecondition", "NotFound", "PermissionDenied"})
 """Errors of a commit that say that the tool's own writes cannot be."""
 
@@ -129,7 +131,12 @@ class _Try:
             finally:
                 self._done.set()
 
-        threading.Thread(target=work, name="transaction", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="transaction", daemon=True).start()
+        except RuntimeError:
+            logs.error("no thread could be had")
+            self.outcome = steps.FAILED, {"message": NO_THREAD}
+            return
         try:
             while not self._done.wait(POLL_SECONDS):
                 self._writer.check()

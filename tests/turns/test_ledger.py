@@ -14,6 +14,7 @@ from functions.turns.owners import Owners
 from functions.turns.program import Agent, Outcome, Turn
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, Happened, Policy, Tool, tool
+from functions.turns.transact import NO_THREAD
 from functions.wire import sse
 from tests.support.firestore_proxy import Answer, FirestoreProxy, touches
 from tests.turns.conftest import Create, lapse, settings
@@ -110,6 +111,32 @@ def test_what_reconcile_cannot_say_leaves_the_step_in_doubt(
     go.set()
     assert [outcome.status for outcome in outcomes] == ["in_doubt"]
     assert load(taken).status == "done"
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_call_that_no_thread_can_be_had_for_is_an_error(taken: Taken, policy: Policy) -> None:
+    """It is known not to have been made: neither in doubt, nor the end of the turn."""
+    outcomes: list[Outcome] = []
+    over = threading.Event()
+
+    @tool(policy=policy)
+    def pay(_call: Call) -> None:
+        raise AssertionError("called")
+
+    def run(turn: Turn) -> None:
+        usual = threading.stack_size(2**46)  # more than there is: as when no thread is left
+        try:
+            outcomes.append(turn.call(pay))
+        finally:
+            threading.stack_size(usual)
+            over.set()
+
+    owning(run).own(taken)
+    assert over.wait(20)  # nothing else begins a thread meanwhile
+    wait_until(lambda: load(taken).finished, 20)
+    assert [(outcome.status, outcome.result["message"]) for outcome in outcomes] == [
+        ("error", NO_THREAD)
+    ]
 
 
 def test_writes_that_cannot_be_are_an_error_at_once(taken: Taken) -> None:
