@@ -7,6 +7,7 @@ import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -36,6 +37,7 @@ from tests.support.firestore_proxy import (
     Meet,
     touches,
 )
+from tests.support.server import whole_lines
 from tests.support.sse import Frame, Headers, Ping, RawStream, parse_frame
 from tests.support.tcp_proxy import CuttingProxy, How
 
@@ -875,3 +877,14 @@ class TestRawStream:
             (stream.close if how == "fin" else stream.abort)()
             assert ends.get(timeout=SOON) == how
             assert (stream.body, stream.ending) == (PING, None)
+
+
+def test_a_log_can_be_read_while_it_is_written() -> None:
+    """No line is lost, torn or overwritten, however often somebody looks."""
+    print_lines = "for n in range(20_000): print(n, 'x' * 50, flush=True)"
+    with tempfile.TemporaryFile() as log:
+        with subprocess.Popen([sys.executable, "-c", print_lines], stdout=log) as process:
+            while process.poll() is None:
+                lines = whole_lines(log.fileno()).splitlines()
+                assert lines == [f"{n} {'x' * 50}" for n in range(len(lines))]
+        assert len(whole_lines(log.fileno()).splitlines()) == 20_000

@@ -20,6 +20,15 @@ ROOT = Path(__file__).parents[2]
 APP = ROOT / "tests" / "support" / "app.py"
 
 
+def whole_lines(log: int) -> str:
+    """The whole lines in an open file that processes still write to.
+
+    Their place in it is the file's own position: to seek would have them write over what is there.
+    """
+    printed = os.pread(log, os.fstat(log).st_size, 0)
+    return printed[: printed.rfind(b"\n") + 1].decode()
+
+
 class FunctionServer:
     """A context manager. Its processes form one group: killed and frozen together.
 
@@ -104,9 +113,8 @@ class FunctionServer:
         self._signal(signal.SIGCONT)
 
     def output(self) -> str:
-        """All it printed so far."""
-        self._log.seek(0)
-        return self._log.read().decode()
+        """All it printed so far, in whole lines."""
+        return whole_lines(self._log.fileno())
 
     def log_lines(self) -> list[dict[str, Any]]:
         """Its structured log lines so far; AssertionError for a line that is not one."""
