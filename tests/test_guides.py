@@ -212,27 +212,12 @@ def test_the_readme_shows_what_its_lines_print() -> None:
 
 
 FUNCTIONS = """
-from firebase_functions import https_fn
-from functions.endpoints import delete, sessions, start
+import main
 from functions.endpoints.service import Service
 from guide_sessions import agent
+from main import delete_turns, start_turn, turn_sessions
 
-service = Service(agent)
-
-
-@https_fn.on_request()
-def start_turn(request):
-    return start.start_turn(request, service)
-
-
-@https_fn.on_request()
-def turn_sessions(request):
-    return sessions.serve_sessions(request, service)
-
-
-@https_fn.on_request()
-def delete_turns(request):
-    return delete.delete_turns(request, service)
+main.service = Service(agent)
 """
 
 

@@ -56,9 +56,11 @@ def _run(subject: Subject, count: int, seed: int, at_once: int) -> list[kill.End
     with (
         tempfile.TemporaryDirectory() as folder,
         containers.emulator() as emulator,
-        containers.function("start_turn", emulator.address, kill.SETTINGS, subject.main) as starter,
         containers.function(
-            "resume_turn", emulator.address, kill.SETTINGS, subject.main
+            "start_turn", emulator.address, kill.SETTINGS, subject.source
+        ) as starter,
+        containers.function(
+            "resume_turn", emulator.address, kill.SETTINGS, subject.source
         ) as resumer,
     ):
         os.environ["FIRESTORE_EMULATOR_HOST"] = emulator.address

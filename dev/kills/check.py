@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from google.cloud.firestore import FieldFilter
 
 from dev.kills import history
-from dev.kills.main import COUNTERS
+from dev.kills.effects import COUNTERS
 from dev.kills.subject import Subject
 from functions.firestore import SESSIONS, STEPS, TURNS
 from functions.turns.tools import Policy

@@ -190,7 +190,7 @@ class Site:
         return Client(uid=uuid.uuid4().hex if self._subject.remembers else None)
 
     def _container(self, target: str) -> AbstractContextManager[Container]:
-        return containers.function(target, self._address, SETTINGS, self._subject.main)
+        return containers.function(target, self._address, SETTINGS, self._subject.source)
 
     def _look(self, client: Client, path: Path) -> State:
         return check.look(self._subject, self._storage, client.turn_id, path)

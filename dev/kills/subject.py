@@ -14,7 +14,7 @@ class Subject:
     """An agent under test."""
 
     name: str
-    main: Path
+    source: Path
     tools: Mapping[int, Policy]
     """By position."""
     models: tuple[int, ...] = ()
@@ -29,7 +29,7 @@ _FOLDER = Path(__file__).parent
 
 TOOLS = Subject(
     "tools",
-    _FOLDER / "main.py",
+    _FOLDER / "served.py",
     {
         1: Policy.ONCE,
         2: Policy.IDEMPOTENT,
@@ -43,7 +43,7 @@ TOOLS = Subject(
 
 PYDANTIC = Subject(
     "pydantic",
-    _FOLDER / "pydantic_main.py",
+    _FOLDER / "served_pydantic.py",
     {2: Policy.ONCE, 3: Policy.IDEMPOTENT, 5: Policy.TRANSACTIONAL, 6: Policy.IDEMPOTENT},
     models=(1, 4, 7),
     remembers=True,

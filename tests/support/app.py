@@ -21,11 +21,32 @@ from firebase_functions import https_fn
 from flask import Request, Response
 from google.cloud.firestore import Increment
 
+import main
 from functions import firestore
-from functions.endpoints import cancel, delete, finish, front, resume, sessions, start, step
+from functions.endpoints import front
 from functions.endpoints.service import Service
 from functions.turns.program import Agent, ModelUnavailable, StepFailed, Turn
 from functions.turns.tools import Call, Happened, Policy, ToolError, tool
+from main import (
+    cancel_turn,
+    delete_turns,
+    finishturn,
+    resume_turn,
+    run_tool_step,
+    start_turn,
+    turn_sessions,
+)
+
+__all__ = [
+    "broken",
+    "cancel_turn",
+    "delete_turns",
+    "finishturn",
+    "resume_turn",
+    "run_tool_step",
+    "start_turn",
+    "turn_sessions",
+]
 
 
 class SecretError(Exception):
@@ -322,56 +343,13 @@ def run(turn: Turn) -> None:
     play(turn, turn.token, json.loads(turn.prompt))
 
 
-service = Service(
+main.service = Service(
     lambda: Agent(
         run,
         version=os.environ.get("AGENT_VERSION", "1"),
         accepts=frozenset(os.environ.get("AGENT_ACCEPTS", "").split()),
     )
 )
-front.answer_for_the_framework(service.settings)
-
-
-@https_fn.on_request()
-def start_turn(request: Request) -> Response:
-    """`start_turn` with the scripted agent."""
-    return start.start_turn(request, service)
-
-
-@https_fn.on_request()
-def resume_turn(request: Request) -> Response:
-    """`resume_turn` with the scripted agent."""
-    return resume.resume_turn(request, service)
-
-
-@https_fn.on_request()
-def cancel_turn(request: Request) -> Response:
-    """`cancel_turn`, for the scripted agent's turns."""
-    return cancel.cancel_turn(request, service)
-
-
-@https_fn.on_request()
-def turn_sessions(request: Request) -> Response:
-    """`turn_sessions`, of the scripted agent's users."""
-    return sessions.serve_sessions(request, service)
-
-
-@https_fn.on_request()
-def delete_turns(request: Request) -> Response:
-    """`delete_turns`, for the scripted agent's turns."""
-    return delete.delete_turns(request, service)
-
-
-@https_fn.on_request()
-def run_tool_step(request: Request) -> Response:
-    """`run_tool_step`, for the scripted agent's turns."""
-    return step.run_tool_step(request, service)
-
-
-@https_fn.on_request()
-def finishturn(request: Request) -> Response:
-    """`finishturn`, for the scripted agent's turns."""
-    return finish.finish_turn(request, service)
 
 
 @https_fn.on_request()
@@ -381,4 +359,4 @@ def broken(request: Request) -> Response:
     def handle(request: Request) -> Response:
         raise SystemExit("sk-secret-1234") if request.args else SecretError("sk-secret-1234")
 
-    return front.serve(request, service.settings, methods=("GET", "POST"), handler=handle)
+    return front.serve(request, main.service.settings, methods=("GET", "POST"), handler=handle)

@@ -9,7 +9,7 @@ from pathlib import Path
 from dev import containers, java
 from dev.containers import Container
 
-MAIN = Path(__file__).with_name("main.py")
+SERVED = Path(__file__).with_name("served.py")
 THREADS = 64
 
 
@@ -35,4 +35,4 @@ def function(
         "FLUSH_SECONDS": "",
         "HEARTBEAT_SECONDS": "",
     }
-    return containers.function(name, storage, settings, MAIN)
+    return containers.function(name, storage, settings, SERVED)

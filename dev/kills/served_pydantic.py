@@ -1,4 +1,4 @@
-"""The functions under test, over a Pydantic AI agent: three model calls, four tools.
+"""The functions of `main`, with a Pydantic AI agent: three model calls, four tools.
 
 The model runs in this process, and leaves a line for each time it is asked. It makes up ids for its
 calls, as real ones do: after a takeover they must be the recorded ones.
@@ -13,19 +13,20 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
-from firebase_functions import https_fn
-from flask import Request, Response
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from dev.kills.main import again, booked, leave
-from dev.kills.main import once as once_tool
-from functions.endpoints import resume, start
+import main
+from dev.kills.effects import again, booked, leave
+from dev.kills.effects import once as once_tool
 from functions.endpoints.service import Service
 from functions.pydantic_ai import Steps, current_call, durable
 from functions.pydantic_ai import once as what_once_means
 from functions.turns.tools import Policy
+from main import resume_turn, start_turn
+
+__all__ = ["resume_turn", "start_turn"]
 
 _CALLS = [(1, ("once", "again")), (4, ("booked", "noted")), (7, ())]
 """Of each response: its position, and the tools that it calls."""
@@ -88,16 +89,4 @@ def noted(path: str) -> dict[str, Any]:
 
 
 _served = durable(_agent, version="kills-1")
-service = Service(lambda: _served)
-
-
-@https_fn.on_request()
-def start_turn(request: Request) -> Response:
-    """Start a turn, or attach to it."""
-    return start.start_turn(request, service)
-
-
-@https_fn.on_request()
-def resume_turn(request: Request) -> Response:
-    """Stream a turn from the caller's cursor on."""
-    return resume.resume_turn(request, service)
+main.service = Service(lambda: _served)

@@ -1,7 +1,7 @@
-"""The functions under test: the deployed ones, over an agent whose tokens are time stamps.
+"""The functions of `main`, with an agent whose tokens are time stamps.
 
-`start_turn` and `resume_turn` are composed as in the repository's own `main`. `plain_stream` is
-what the latency is compared with: the same frames from a generator, with no journal and no lease.
+`plain_stream` is what the latency is compared with: the same frames from a generator, with no
+journal and no lease.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator
 from firebase_functions import https_fn
 from flask import Request, Response
 
-from functions.endpoints import resume, start
+import main
 from functions.endpoints.service import Service
 from functions.turns.program import Agent, Emit, Turn
 from functions.wire import sse
 from functions.wire.events import Done, Token
+from main import resume_turn, start_turn
+
+__all__ = ["plain_stream", "resume_turn", "start_turn"]
 
 _NUMBER = re.compile(r"(tokens|rate)=([0-9]+)")
 
@@ -43,19 +46,7 @@ def run(turn: Turn) -> None:
     turn.model("speak", {"prompt": turn.prompt}, call)
 
 
-service = Service(lambda: Agent(run, version="bench-1"))
-
-
-@https_fn.on_request()
-def start_turn(request: Request) -> Response:
-    """Start a turn, or attach to it."""
-    return start.start_turn(request, service)
-
-
-@https_fn.on_request()
-def resume_turn(request: Request) -> Response:
-    """Stream a turn from the caller's cursor on."""
-    return resume.resume_turn(request, service)
+main.service = Service(lambda: Agent(run, version="bench-1"))
 
 
 @https_fn.on_request()
