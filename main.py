@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from firebase_functions import https_fn, tasks_fn
 from firebase_functions.options import MemoryOption, RateLimits, RetryConfig
@@ -15,27 +16,20 @@ from functions.settings import MAX_INSTANCES, MIN_INSTANCES, REGION, THREADS
 service = Service(agent)
 front.answer_for_the_framework(service.settings)
 
+_container: dict[str, Any] = {
+    "region": REGION,
+    "memory": MemoryOption.MB_512,
+    "cpu": 1,
+    "concurrency": THREADS,
+    "max_instances": MAX_INSTANCES,
+}
+"""What is so for every function."""
+
 _streaming = partial(
-    https_fn.on_request,
-    region=REGION,
-    memory=MemoryOption.MB_512,
-    cpu=1,
-    timeout_sec=3600,
-    concurrency=THREADS,
-    max_instances=MAX_INSTANCES,
-    invoker="public",
-    secrets=SECRETS,
+    https_fn.on_request, **_container, timeout_sec=3600, invoker="public", secrets=SECRETS
 )
 _short = partial(
-    https_fn.on_request,
-    region=REGION,
-    memory=MemoryOption.MB_512,
-    cpu=1,
-    timeout_sec=60,
-    concurrency=THREADS,
-    min_instances=0,
-    max_instances=MAX_INSTANCES,
-    invoker="public",
+    https_fn.on_request, **_container, timeout_sec=60, invoker="public", min_instances=0
 )
 
 
@@ -43,6 +37,12 @@ _short = partial(
 def start_turn(request: Request) -> Response:
     """Start a turn, or attach to it."""
     return start.start_turn(request, service)
+
+
+@_streaming(min_instances=0)
+def resume_turn(request: Request) -> Response:
+    """Stream a turn from the caller's cursor on."""
+    return resume.resume_turn(request, service)
 
 
 @_streaming(min_instances=0)
@@ -69,12 +69,6 @@ def delete_turns(request: Request) -> Response:
     return delete.delete_turns(request, service)
 
 
-@_streaming(min_instances=0)
-def resume_turn(request: Request) -> Response:
-    """Stream a turn from the caller's cursor on."""
-    return resume.resume_turn(request, service)
-
-
 def _on_task(function: Callable[[Request], Response]) -> Callable[[Request], Response]:
     """Declare a function that a queue of Cloud Tasks calls, and make it the queue.
 
@@ -82,14 +76,10 @@ def _on_task(function: Callable[[Request], Response]) -> Callable[[Request], Res
     brings it back again and again, and writes it to the log.
     """
     declared = tasks_fn.on_task_dispatched(
-        region=REGION,
-        memory=MemoryOption.MB_512,
-        cpu=1,
+        **_container,
         timeout_sec=1800,
-        concurrency=THREADS,
         secrets=SECRETS,
         min_instances=0,
-        max_instances=MAX_INSTANCES,
         # Of tasks that could not be looked after: Firestore or the container had a bad time.
         retry_config=RetryConfig(
             max_attempts=1000, min_backoff_seconds=5, max_backoff_seconds=60, max_doublings=4

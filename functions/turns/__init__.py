@@ -1,5 +1,6 @@
 """The shared module of all functions: a turn's record, lease, journal, program and stream.
 
+Letting a request in: `admission`, and `creation` for a turn that is new.
 Pure deciding: `numbering`, `lease` (when it lapses), the codecs of `record`, `journal`, `steps`.
 Owning a turn: `takeover` takes the lease, `runner` starts `program` over `writer`, which shows on
 the `feed` and appends to the `journal`. Tool steps: `tools` declares, `ledger` runs, `transact` is
