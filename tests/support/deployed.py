@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import main
-from tests.support import production  # noqa: F401 - sets the addresses, before any request
+from tests.support import loopback  # noqa: F401 - sets the addresses, before any request
 
 globals().update(
     {name: value for name, value in vars(main).items() if hasattr(value, "__firebase_endpoint__")}

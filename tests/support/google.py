@@ -4,7 +4,7 @@
         google.break_("keys", "html")
         token = google.app_check_token(exp=google.now() - 90)
 
-Real RS256 keys. `tests/support/production.py` makes the Admin SDK call here.
+Real RS256 keys. `tests/support/loopback.py` makes the Admin SDK call here.
 """
 
 from __future__ import annotations
