@@ -45,6 +45,8 @@ export interface Pursuit {
   readonly look: (delayMs: number) => void;
 }
 
+/** Nothing is due, and nothing to be said. */
+const QUIET = { retryAt: null, notice: null };
 /** `setTimeout` takes no more. */
 const MAX_DELAY_MS = 2 ** 31 - 1;
 
@@ -54,9 +56,8 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
   let view: ConnectionView = {
     attempt: 0,
     failures: 0,
-    retryAt: null,
     problem: null,
-    notice: null,
+    ...QUIET,
   };
   let live: Connection | null = null;
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -73,12 +74,12 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
   function connect(): void {
     if (live || left) return;
     const call = turn.next();
-    if (!call) return;
     clearTimeout(timer);
+    if (!call) return note(QUIET);
     progress = firm = false;
     const attempt = view.attempt + 1;
     live = open(call, client, tell, refreshing, sink(call), attempt);
-    note({ attempt, retryAt: null, notice: null });
+    note({ ...QUIET, attempt });
     void live.outcome.then((outcome) => {
       live = null;
       ended(outcome, call);

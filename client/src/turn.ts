@@ -157,14 +157,14 @@ export function follow(
       take(step)?.reject(new TurnError(reason));
       return pursuit.connect();
     }
-    error = reason;
     if (verdict === 'failed') {
-      reject(error);
+      error = reason;
+      reject(reason);
       return show(verdict);
     }
     // A start that was refused is not posted again, not by a reloaded page either.
-    if (!begun) state = { ...state, end: { type: 'error', error } };
-    settle(verdict);
+    if (!begun) state = { ...state, end: { type: 'error', error: reason } };
+    settle(verdict, reason);
   }
 
   function reconnecting(): void {
@@ -228,11 +228,10 @@ export function follow(
           // All the browser's connections to the host may be in use: here is one.
           notice: () => begun && pursuit.wake(true),
         }),
-      () => stopping !== asked,
+      () => !stopping,
       () => !begun && (pursuit.isLive() || Date.now() - posted < (client.answerMs ?? ANSWER_MS)),
       client.backoff,
     ).then((refusal) => {
-      if (stopping !== asked) return;
       stopping = null;
       if (refusal?.code === 'unknown_turn' && !begun) {
         state = { ...state, end: { type: 'done', reason: 'cancelled', usage: null } };
@@ -251,20 +250,18 @@ export function follow(
   /** There are no more events. */
   function finish(): void {
     const { end } = state;
-    error = null;
-    if (end?.type === 'error') {
-      error = end.error;
-      settle('error');
-    } else settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
+    if (end?.type === 'error') settle('error', end.error);
+    else settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
   }
 
   /** Nothing more will happen. */
-  function settle(end: TurnStatus): void {
+  function settle(end: TurnStatus, reason: TurnProblem | null = null): void {
     if (over) return;
     over = true;
+    error = reason;
     unwatch();
     pursuit.leave();
-    reject(error ?? OVER);
+    reject(reason ?? OVER);
     // A stop that was asked for is still to be sent when the turn is just left.
     if (end !== 'closed') {
       stopping?.resolve();

@@ -185,6 +185,19 @@ test('offline costs no attempts: it is said, and tried again when the network is
   assert.deepEqual([(await turn.finished).text, turn.getSnapshot().connection.notice], ['a', null]);
 });
 
+test('nor is it said any longer that the page is offline, when a stop keeps the start from leaving', async (t) => {
+  const server = new TurnServer([], () => dead);
+  page.define('navigator', { onLine: false });
+  const { turn, timeline } = await shown(t, server, { backoff: { baseMs: 1, capMs: 60_000 } });
+  await until(() => timeline.some(({ kind }) => kind === 'notice'));
+  turn.stop().catch(() => {});
+  page.define('navigator', { onLine: true });
+  page.tell('online');
+  page.frame();
+  const { notice, retryAt } = turn.getSnapshot().connection;
+  assert.deepEqual([notice, retryAt, server.calls('start_turn').length], [null, null, 1]);
+});
+
 test('what was said of an attempt is not said of the next', async (t) => {
   const server = new TurnServer(says('a'), () => dead);
   page.define('navigator', { onLine: false });

@@ -23,6 +23,8 @@ const NOTICES = {
   offline: 'You are offline',
 } as const;
 
+const LONG_WAIT_MS = 2_000;
+
 /** How a turn stands, in a word or two. */
 export function statusWords(view: TurnView): string {
   if (view.stopping) return 'Stopping';
@@ -74,7 +76,7 @@ export class Bubble {
     if (view.status === 'waiting') this.#rests.add(view.connection.attempt);
     this.#rests.delete(0);
     say(this.#facts, facts(view, view.connection.attempt - 1 - this.#rests.size));
-    say(this.#notice, view.connection.notice ? NOTICES[view.connection.notice] : '');
+    say(this.#notice, noticeWords(view));
     this.#again.hidden = view.status !== 'failed';
     this.#problem.hidden = view.error === null;
     if (view.error) {
@@ -118,6 +120,14 @@ export class Bubble {
     this.#texts.push(new GrowingText(element));
     this.#answer.append(element);
   }
+}
+
+/** What holds the turn up, if it is for long; the server's own reason, if it gave one. */
+function noticeWords({ connection: { notice, problem, retryAt } }: TurnView): string {
+  if (notice) return NOTICES[notice];
+  if (!retryAt || retryAt - Date.now() < LONG_WAIT_MS) return '';
+  const again = `Tried again at ${new Date(retryAt).toLocaleTimeString()}`;
+  return problem?.status ? `${again}: ${problem.message}` : again;
 }
 
 function facts(view: TurnView, again: number): string {

@@ -28,13 +28,12 @@ export async function signIn(site: Site): Promise<Identity> {
   const auth = initializeAuth(app, { persistence: indexedDBLocalPersistence });
   if (site.local) connectAuthEmulator(auth, site.local.auth, { disableWarnings: true });
   const uid = await guest(site, auth);
+  // Signed out, here or in another tab: nothing on the page is this guest's any more.
+  auth.onAuthStateChanged((user) => user?.uid === uid || location.reload());
   return {
     tokens: firebaseTokens(appCheck, auth),
     uid,
-    leave: async () => {
-      await signOut(auth);
-      location.reload();
-    },
+    leave: () => signOut(auth),
   };
 }
 

@@ -99,6 +99,36 @@ def test_signing_out_leaves_nothing_in_the_browser(chat: ChatPage) -> None:
     assert "secret" not in chat.evaluate("JSON.stringify(localStorage)")
 
 
+def test_signing_out_is_for_every_tab(chat: ChatPage, second_tab: ChatPage) -> None:
+    """The other tab does not go on as a guest that is gone: both are the same new one."""
+    chat.send("My secret is safe silence=0 rate=100 words=20")
+    chat.wait_for("done")
+    before = chat.uid()
+    second_tab.open()
+    chat.page.get_by_role("button", name="Sign out").click()
+    deadline = time.monotonic() + 60
+    while chat.uid() == before or chat.uid() != second_tab.uid():
+        assert time.monotonic() < deadline, "they did not become the same guest"
+        chat.page.wait_for_timeout(200)
+    assert (chat.turns.count(), second_tab.turns.count()) == (0, 0)
+
+
+def test_a_wait_that_the_server_asks_for_is_explained(chat: ChatPage) -> None:
+    """The reader learns why nothing comes, and when it goes on."""
+
+    def busy(route: Route) -> None:
+        headers = {"Retry-After": "100", "Access-Control-Expose-Headers": "Retry-After"}
+        headers["Access-Control-Allow-Origin"] = "*"
+        said = {"code": "too_many_turns", "message": "you started too many turns"}
+        route.fulfill(status=429, headers=headers, json={"error": said})
+
+    chat.page.route("**/start_turn", busy)
+    chat.send("Hello silence=0 rate=100 words=20")
+    foot = chat.turns.last.locator(".foot")
+    foot.get_by_text("you started too many turns").wait_for()
+    assert "Tried again at" in foot.inner_text()
+
+
 FORBIDDEN = """
     for (const name of ['localStorage', 'sessionStorage', 'indexedDB'])
       Object.defineProperty(window, name, {
