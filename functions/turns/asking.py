@@ -159,8 +159,8 @@ def next_pause(attempts: int, retry_after_seconds: float | None) -> float | None
     """Seconds to wait after so many failed attempts: doubling, with jitter, and not below what the
     model asks for; None when it is not to be asked again.
     """
-    wanted = retry_after_seconds or 0.0
-    if attempts >= MOST_ATTEMPTS or wanted > LONGEST_PAUSE_SECONDS:
+    wanted = max(retry_after_seconds or 0.0, 0.0)
+    if attempts >= MOST_ATTEMPTS or not wanted <= LONGEST_PAUSE_SECONDS:  # no number, too
         return None
     jitter = random.uniform(0.5, 1)  # noqa: S311 - no secret
     if retry_after_seconds is not None:

@@ -24,7 +24,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         """Refuse bounds under which nothing could run."""
-        if min(self.model_steps, self.tool_calls, self.tokens) < 0 or self.seconds <= 0:
+        bounds = (self.model_steps, self.tool_calls, self.tokens)
+        if not all(bound >= 0 for bound in bounds) or not self.seconds > 0:
             raise ValueError("a budget's bounds are not negative, and its seconds above 0")
 
 

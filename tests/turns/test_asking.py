@@ -159,7 +159,9 @@ def test_pauses_double_and_honour_what_the_model_asks_for() -> None:
         assert asked is not None
         assert 7 <= asked <= 10.5
     assert next_pause(MOST_ATTEMPTS, None) is None
-    assert next_pause(1, asking.LONGEST_PAUSE_SECONDS + 1) is None
+    for too_long in (asking.LONGEST_PAUSE_SECONDS + 1, float("inf"), float("nan")):
+        assert next_pause(1, too_long) is None
+    assert next_pause(1, -5.0) == 0
 
 
 @tool()
@@ -246,8 +248,9 @@ def test_a_budget_names_the_bound_that_a_step_would_break() -> None:
     ]:
         with pytest.raises(TurnFailed, match=said):
             spent.require(budget, seconds)
-    with pytest.raises(ValueError, match="above 0"):
-        Budget(seconds=0)
+    for wrong in ({"seconds": 0}, {"seconds": float("nan")}, {"tokens": float("nan")}):
+        with pytest.raises(ValueError, match="above 0"):
+            Budget(**wrong)
 
 
 @pytest.mark.emulator
