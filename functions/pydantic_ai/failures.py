@@ -11,6 +11,16 @@ from functions.turns.program import ModelFailed, ModelUnavailable
 _FILTERED = "the model's provider filtered the answer"
 _ENDS_STREAMS = frozenset({"google", "google-cloud", "google-gla", "google-vertex"})
 """Providers whose every response says why it ended: one that does not was cut off."""
+_CUT = frozenset(
+    {
+        "builtins.OSError",
+        "httpx.TransportError",
+        "httpx2.TransportError",
+        "aiohttp.client_exceptions.ClientError",
+    }
+)
+"""What HTTP clients raise when a connection breaks off. Several providers let it through from the
+midst of a stream; which of the clients is installed is their matter, so by name."""
 
 
 def sort(error: Exception) -> Exception:
@@ -36,7 +46,11 @@ def sort(error: Exception) -> Exception:
             return _passing(error, error.retry_after)
         case exceptions.UnexpectedModelBehavior():
             return ModelFailed("bad_model_response", "the model gave no answer that can be used")
-        case OSError():
+        case exceptions.FallbackExceptionGroup():
+            # Of all models that were tried, the one that may answer later is worth the wait.
+            each = [sort(one) for one in error.exceptions]
+            return next((one for one in each if isinstance(one, ModelUnavailable)), each[-1])
+        case _ if _CUT & {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}:
             return _passing(error, None)
     return error
 

@@ -12,12 +12,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import httpx2
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import RunContext
-from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelNotFoundError,
+    ModelRateLimitError,
+    ModelRetry,
+)
 from pydantic_ai.messages import ThinkingPart
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import DeltaThinkingPart, FunctionModel
 from pydantic_ai.settings import ModelSettings
 
@@ -188,6 +196,55 @@ def test_arguments_that_do_not_fit_go_back_to_the_model(taken: Taken) -> None:
     events = frames(taken)
     assert ends(events) == [("add", "ok", 2)]
     assert events[-1].data["usage"]["requests"] == 3
+
+
+@pytest.mark.parametrize(
+    ("errors", "ended"),
+    [
+        ([ModelAuthenticationError, ModelRateLimitError], "done"),
+        ([ModelRateLimitError, ModelAuthenticationError], "done"),
+        ([ModelNotFoundError, ModelAuthenticationError], "error"),
+    ],
+)
+def test_models_that_all_failed_are_asked_again_while_one_may_answer_later(
+    taken: Taken, errors: list[type[ModelAPIError]], ended: str
+) -> None:
+    """A limit of one of them passes, whatever is wrong with the others."""
+    asked: list[type[ModelAPIError]] = []
+
+    def failing(error: type[ModelAPIError]) -> FunctionModel:
+        async def answer(_messages: Any, _info: Any) -> Any:
+            asked.append(error)
+            if len(asked) <= len(errors):
+                raise error("a-model", "sk-secret")
+            yield "Here."
+
+        return FunctionModel(stream_function=answer)
+
+    model = FallbackModel(*[failing(error) for error in errors])
+    own(taken, durable(PydanticAgent(model, name="scripted")))
+    end = frames(taken)[-1]
+    assert end.type == ended
+    assert end.data.get("code") == (None if ended == "done" else "model_auth")
+
+
+@pytest.mark.parametrize("error", [httpx2.RemoteProtocolError, httpx2.ReadTimeout, BrokenPipeError])
+def test_a_connection_that_breaks_off_is_withdrawn_and_asked_again(
+    taken: Taken, error: type[Exception]
+) -> None:
+    """Also where a provider lets the error of its HTTP client through."""
+    asked: list[str] = []
+
+    async def answer(_messages: Any, _info: Any) -> Any:
+        asked.append("asked")
+        yield f"try {len(asked)}"
+        if len(asked) == 1:
+            raise error("peer closed connection: sk-secret")
+
+    own(taken, durable(PydanticAgent(FunctionModel(stream_function=answer), name="scripted")))
+    events = frames(taken)
+    assert [event.type for event in events] == ["token", "rewind", "token", "done"]
+    assert fold(events).text == "try 2"
 
 
 def test_thinking_is_not_told(taken: Taken) -> None:
