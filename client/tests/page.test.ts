@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { beforeEach, test } from 'node:test';
 import {
+  cancelled,
   clientOf,
   cutAfter,
   dead,
@@ -186,16 +187,22 @@ test('offline costs no attempts: it is said, and tried again when the network is
 });
 
 test('nor is it said any longer that the page is offline, when a stop keeps the start from leaving', async (t) => {
-  const server = new TurnServer([], () => dead);
+  let back = false;
+  const server = new TurnServer([['done', { reason: 'cancelled' }]], (_, { call }) =>
+    back ? (call === 'cancel_turn' ? cancelled : undefined) : dead,
+  );
   page.define('navigator', { onLine: false });
   const { turn, timeline } = await shown(t, server, { backoff: { baseMs: 1, capMs: 60_000 } });
   await until(() => timeline.some(({ kind }) => kind === 'notice'));
-  turn.stop().catch(() => {});
+  const stopped = turn.stop();
   page.define('navigator', { onLine: true });
   page.tell('online');
   page.frame();
   const { notice, retryAt } = turn.getSnapshot().connection;
   assert.deepEqual([notice, retryAt, server.calls('start_turn').length], [null, null, 1]);
+  back = true;
+  await stopped;
+  assert.equal((await turn.finished).status, 'cancelled');
 });
 
 test('what was said of an attempt is not said of the next', async (t) => {
