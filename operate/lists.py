@@ -14,11 +14,12 @@ STUCK_SECONDS = 60.0
 
 
 def turns(found: Iterable[Record]) -> Iterator[str]:
-    """A line for each: its key, its epoch, how it stands."""
+    """A line for each: its key, its epoch, how it stands, since when it is there."""
     none = True
     for turn in found:
         none = False
-        yield f"{turn.key}  epoch {turn.holder.epoch:<3} {timeline.standing(turn)}"
+        how = f"{timeline.standing(turn)}; begun {timeline.day(turn.created_at)}"
+        yield f"{turn.key}  epoch {turn.holder.epoch:<3} {how}"
     if none:
         yield "none"
 
@@ -44,7 +45,7 @@ def in_doubt(found: Iterable[Recorded]) -> Iterator[str]:
         noted = "; ".join(f"{note['by']}: {note['text']}" for note in one.notes)
         yield (
             f"{one.key}  step {one.step.position:<4} {one.step.name}  "
-            f"{one.written_at:%Y-%m-%d %H:%M:%SZ}  {noted or 'no note'}"
+            f"{timeline.day(one.written_at)}  {noted or 'no note'}"
         )
     if none:
         yield "none"

@@ -43,12 +43,17 @@ def standing(turn: Record) -> str:
     if turn.status == "waiting":
         until = turn.waiting_until
         late = turn.lapsed
-        return f"waiting for a person until {_day(until)}{', which is over' if late else ''}"
+        return f"waiting for a person until {day(until)}{', which is over' if late else ''}"
     if not turn.lapsed:
         return f"running, lease for another {turn.lapses_in:.1f} s"
     if turn.holder.seconds == 0:
         return f"running, released by its owner, free for {-turn.lapses_in:.1f} s"
     return f"running, its owner is gone for {-turn.lapses_in:.1f} s"
+
+
+def day(at: datetime | None) -> str:
+    """A time to the second, in UTC."""
+    return "?" if at is None else at.strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _head(found: Found, *, text: bool) -> Iterator[str]:
@@ -58,7 +63,7 @@ def _head(found: Found, *, text: bool) -> Iterator[str]:
     yield f"owner    {turn.owner}"
     yield f"run      {turn.run_id}"
     yield f"status   {standing(turn)}"
-    yield f"created  {_day(found.created_at)}, expires {_day(turn.expire_at)}"
+    yield f"created  {day(found.created_at)}, expires {day(turn.expire_at)}"
     yield f"epoch    {turn.holder.epoch}, held by {turn.holder.nonce[:8]}"
     yield f"agent    version {turn.agent_version}"
     if text:
@@ -130,13 +135,13 @@ def _texts(frames: list[Frame]) -> Iterator[str]:
 def _step(one: Recorded, *, text: bool) -> Iterator[str]:
     step = one.step
     decided = f", {step.decision}" if step.decision else ""
-    waits = f", to decide by {_day(step.decide_by)}" if step.status == "waiting" else ""
+    waits = f", to decide by {day(step.decide_by)}" if step.status == "waiting" else ""
     yield (
         f"{step.position:>4} {step.kind:<5} {step.name} {step.status}{decided}{waits}; "
         f"begun by {step.attempt}, written by epoch {one.epoch} at {_time(one.written_at)}"
     )
     for note in one.notes:
-        yield f"     note of {note['by']} at {_day(note['at'])}: {note['text']}"
+        yield f"     note of {note['by']} at {day(note['at'])}: {note['text']}"
     if text and step.finished:
         yield f"     {step.result}"
 
@@ -151,7 +156,3 @@ def _chunks(first: int, last: int) -> str:
 
 def _time(at: datetime) -> str:
     return at.strftime("%H:%M:%S.%f")[:-3]
-
-
-def _day(at: datetime | None) -> str:
-    return "?" if at is None else at.strftime("%Y-%m-%d %H:%M:%SZ")

@@ -19,7 +19,10 @@ def require_sound(environ: Mapping[str, str], header: str, *, local: bool) -> No
     """
     emulated = bool(environ.get(EMULATOR))
     if emulated and not local:
-        raise NotConfigured(f"{EMULATOR} is set outside the Emulator Suite of a demo- project")
+        raise NotConfigured(
+            f"{EMULATOR} is set outside the Emulator Suite of a demo- project:"
+            " start that one with --project demo-NAME"
+        )
     if local and header and not emulated:
         raise NotConfigured(f"the Auth emulator does not run: {EMULATOR} is not set")
 

@@ -165,7 +165,8 @@ def test_running_waiting_and_stuck_turns_are_listed(serve: Serve, tmp_path: Path
             lost.read_until(1)
             short.kill()
         listed = operate("list", "running", "--limit", "1000")
-        assert re.search(rf"{key_of(running)}  epoch 1 +running, lease for another", listed)
+        begun = r"running, lease for another [0-9.]+ s; begun 20[0-9]{2}-[0-9: -]+Z"
+        assert re.search(rf"{key_of(running)}  epoch 1 +{begun}", listed)
         assert key_of(dead) in listed
         assert re.search(
             rf"{key_of(waiting)}  epoch 1 +waiting for a person until", operate("list", "waiting")
