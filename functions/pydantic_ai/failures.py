@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_ai import exceptions
 
 from functions.turns.program import ModelFailed, ModelUnavailable
@@ -14,13 +15,16 @@ _ENDS_STREAMS = frozenset({"google", "google-cloud", "google-gla", "google-verte
 _CUT = frozenset(
     {
         "builtins.OSError",
+        "httpx.DecodingError",
         "httpx.TransportError",
+        "httpx2.DecodingError",
         "httpx2.TransportError",
         "aiohttp.client_exceptions.ClientError",
     }
 )
-"""What HTTP clients raise when a connection breaks off. Several providers let it through from the
-midst of a stream; which of the clients is installed is their matter, so by name."""
+"""What HTTP clients raise when a connection breaks off, or carries damaged bytes. Several providers
+let it through from the midst of a stream; which of the clients is installed is their matter, so by
+name."""
 
 
 def sort(error: Exception) -> Exception:
@@ -28,6 +32,13 @@ def sort(error: Exception) -> Exception:
 
     Their messages hold no text of the provider's: it may quote the prompt, or a key.
     """
+    sorted_ = _sort(error)
+    if sorted_ is not error:
+        sorted_.__cause__ = sorted_.__cause__ or error  # for the log, which tells its type
+    return sorted_
+
+
+def _sort(error: Exception) -> Exception:
     match error:
         case exceptions.ModelContextWindowExceededError():
             return ModelFailed("context_overflow", "the conversation is too long for the model")
@@ -44,7 +55,8 @@ def sort(error: Exception) -> Exception:
         case exceptions.ModelAPIError():
             # Limits, overload, time-outs, broken streams, and what a provider has no name for.
             return _passing(error, error.retry_after)
-        case exceptions.UnexpectedModelBehavior():
+        case exceptions.UnexpectedModelBehavior() | ValidationError():
+            # Of the provider's client, when a response is not of the form that it knows.
             return ModelFailed("bad_model_response", "the model gave no answer that can be used")
         case exceptions.FallbackExceptionGroup():
             # Of all models that were tried, the one that may answer later is worth the wait.
@@ -56,9 +68,7 @@ def sort(error: Exception) -> Exception:
 
 
 def _passing(error: Exception, retry_after_seconds: float | None) -> ModelUnavailable:
-    passing = ModelUnavailable(str(error), retry_after_seconds=retry_after_seconds)
-    passing.__cause__ = error
-    return passing
+    return ModelUnavailable(str(error), retry_after_seconds=retry_after_seconds)
 
 
 def ending(error: Exception) -> Exception:

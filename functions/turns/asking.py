@@ -121,6 +121,8 @@ class Asking:
         other error is an outcome: it is recorded, and 0 is returned.
         """
         if isinstance(error, TurnFailed):
+            if isinstance(error, ModelFailed):
+                self._log(error)
             self._withdraw()
             raise error
         if not isinstance(error, ModelUnavailable):
@@ -130,12 +132,15 @@ class Asking:
             return 0.0
         self._withdraw()
         self._attempts += 1
+        self._log(error)
         pause = next_pause(self._attempts, error.retry_after_seconds)
-        cause = type(error.__cause__ or error).__qualname__
-        logs.warning("an attempt at the model failed", step=self._step.position, cause=cause)
         if pause is None:
             raise TurnFailed("model_unavailable", "the model gave no answer at any attempt")
         return pause
+
+    def _log(self, error: Exception) -> None:
+        cause = type(error.__cause__ or error).__qualname__
+        logs.warning("an attempt at the model failed", step=self._step.position, cause=cause)
 
     @property
     def response(self) -> Any:

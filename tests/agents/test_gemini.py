@@ -117,8 +117,9 @@ def test_a_refund_waits_for_a_person(model: Gemini, taken: Taken) -> None:
         refuses(503, "UNAVAILABLE", "The model is overloaded.", SOON),
         refuses(500, "INTERNAL", "oops", SOON),
         refuses(503, "UNAVAILABLE", "busy", Retry_After="0"),
+        says("damaged", headers={"Content-Encoding": "gzip"}),
     ],
-    ids=["429", "503", "500", "header"],
+    ids=["429", "503", "500", "header", "bytes"],
 )
 def test_limits_and_overload_pass(model: Gemini, taken: Taken, broken: Reply) -> None:
     """The model is asked again after the time it names, and nothing shows."""
@@ -198,6 +199,7 @@ TOO_LONG = "The input token count (2000000) exceeds the maximum number of tokens
         (Reply([{"promptFeedback": {"blockReason": "SAFETY"}}]), "model_refused"),
         (says(finish="MALFORMED_FUNCTION_CALL"), "bad_model_response"),
         (says(call("no_such_tool")), "bad_model_response"),
+        (says({"functionCall": {"name": "refund", "args": [1]}}), "bad_model_response"),
     ],
     ids=[
         "key",
@@ -211,12 +213,15 @@ TOO_LONG = "The input token count (2000000) exceeds the maximum number of tokens
         "prompt",
         "malformed",
         "tool",
+        "arguments",
     ],
 )
 def test_what_does_not_pass_ends_the_turn_by_a_code(
     model: Gemini, taken: Taken, reply: Reply, code: str
 ) -> None:
-    """And by words of ours: the provider's may quote a prompt, or a key."""
+    """And by words of ours: the provider's may quote a prompt, or a key. So may its client's, when
+    a response is not of the form that it knows.
+    """
     model.say(reply)
     frames = run(taken, gemini.agent())
     assert frames[-1].type == "error"
