@@ -35,7 +35,7 @@ _REPORT_SECONDS = 15.0
 _TIDY_SECONDS = 5.0
 _NOT_LOADED = """\
 The functions could not be loaded. The reason is in the Python error further up: often a setting in
-.env or .env.demo-agent-turns, or a typo. Mend it, and start again."""
+.env, .env.demo-agent-turns or .env.local, or a typo. Mend it, and start again."""
 _PROMPT = "Open a ticket, look up the order (query=20) and charge me 19 dollars"
 _REFUND = "Refund me 19 dollars"
 _REFUND_STEP = 2
@@ -94,16 +94,17 @@ def _watch(
 def _announce(project: Project, stop: threading.Event) -> None:
     """Wait until each function answers, then print the lines to paste."""
     port = project.port("functions")
-    reported = time.monotonic()
+    reported, said = time.monotonic(), False
     for function in STREAMS:
         while (lacking := answer(function, port)) is not None:
             if stop.wait(_POLL_SECONDS):
                 return
-            if time.monotonic() - reported > _REPORT_SECONDS:
+            if time.monotonic() - reported > _REPORT_SECONDS and not said:
                 reported = time.monotonic()
-                print(f"Still waiting for {function}: {lacking}", flush=True)
-                if "does not exist" in lacking:
-                    print(_NOT_LOADED, flush=True)
+                said = "does not exist" in lacking  # once: it would push the reason out of sight
+                print(
+                    _NOT_LOADED if said else f"Still waiting for {function}: {lacking}", flush=True
+                )
     _wake(project)
     turn, other = (str(uuid.uuid4()) for _ in range(2))
     print(lines_to_paste(project, turn, other), flush=True)
