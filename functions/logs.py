@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +151,8 @@ def _text_of(exc: BaseException) -> str:
 
 def _write(severity: logger.LogSeverity, message: str, more: Mapping[str, Any]) -> None:
     entry: Any = {"severity": severity, "message": message, **_fields.get(), **more}
-    with _one_line_at_a_time:
+    # A line that cannot be written (nobody reads any more, no Unicode) changes nothing but itself.
+    with _one_line_at_a_time, suppress(OSError, ValueError):
         logger.write(entry)
         # A container can be killed at any time: a line in a buffer would be lost.
         sys.stdout.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 from typing import Any
 
@@ -49,6 +51,12 @@ def take(_call: Call, *, value: Any) -> str:
 def echo(_call: Call, *, value: str) -> str:
     """Returns what it was given."""
     return value
+
+
+@tool(policy=Policy.IDEMPOTENT)
+def fails(_call: Call) -> None:
+    """Raises."""
+    raise RuntimeError
 
 
 @pytest.mark.parametrize(
@@ -206,6 +214,30 @@ def test_an_error_that_cannot_be_logged_ends_the_turn_all_the_same(
         raise error
 
     assert own(taken, run)[-1].data["code"] == "agent_failed"
+
+
+class Closed(io.TextIOBase):
+    """A log that nobody reads any more."""
+
+    def write(self, _text: str) -> int:
+        """Raises."""
+        raise BrokenPipeError
+
+
+def test_a_turn_goes_on_though_nobody_reads_the_log(
+    taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a tool that fails, and what a turn logs at its end."""
+
+    def run(turn: Turn) -> None:
+        assert turn.call(fails).status == "error"
+        turn.token("on")
+
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, Closed())
+    frames = own(taken, run)
+    monkeypatch.undo()
+    assert [frame.type for frame in frames] == ["tool_start", "tool_end", "token", "done"]
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["lease", "time"])
