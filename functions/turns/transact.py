@@ -112,15 +112,17 @@ class _Try:
         The second time in a row it is the writes."""
         self._done = threading.Event()
         self._given_up = False
+        self._composing = threading.Lock()
+        """Held to make the chunk: it is the next one only until the owner goes on without it."""
         self.outcome: tuple[str, Any] | None = None
         """What to record when the transaction changed nothing and trying again is of no use."""
 
     def run(self, until: float) -> None:
         """Run it on a thread of its own, until it is through, `until`, or the lease is lost.
 
-        A transaction that is given up may still commit. It creates the next chunk: so either it
+        A transaction that is given up may still commit, if it had its chunk by then: so either that
         is found there, or whatever is appended there instead makes it fail. One that has not come
-        to the tool by then does not call it any more.
+        to the tool does not call it any more; one that is still in the tool gets no chunk.
         """
         fields = logs.fields()
 
@@ -143,7 +145,8 @@ class _Try:
                 if time.monotonic() >= until:
                     return
         finally:
-            self._given_up = True
+            with self._composing:
+                self._given_up = True
 
     def stored(self) -> tuple[Chunk, Step] | None:
         """What the transaction stored, read back unless its answer was clear; None if nothing."""
@@ -177,18 +180,24 @@ class _Try:
 
     def _stage(self, transaction: Transaction) -> None:
         self._writer.check()  # to begin a transaction may have taken long
-        if self._given_up:
-            raise LeaseLost
+        self._require_wanted()
         status, result = self._body(transaction)
         event, step = self._finish(status, result)
         if step.status != steps.OK:
             raise _Failed(step.status, event.result)
-        chunk = self._compose(event)
+        with self._composing:
+            self._require_wanted()
+            chunk = self._compose(event)
         transaction.create(
             journal.document(self._turn.key, chunk.index), chunk.to_fields(self._turn.expire_at)
         )
         self._write(transaction, [step], chunk.last)
         self._chunk, self._step = chunk, step
+
+    def _require_wanted(self) -> None:
+        """Raise LeaseLost once nobody waits for this transaction any more."""
+        if self._given_up:
+            raise LeaseLost
 
     def _judge(self, error: BaseException) -> None:
         """Decide whether trying again can help. The SDK hides the cause of a failed commit or

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from functions import firestore
+from functions.turns import steps
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Outcome, Turn
 from functions.turns.takeover import Taken
@@ -207,3 +208,33 @@ def test_options_that_cannot_hold_are_refused(options: dict[str, Any]) -> None:
     """A tool whose time is no number would be waited for for ever."""
     with pytest.raises(ValueError, match="_at_once: "):
         Tool(_at_once, **options)
+
+
+def test_a_transaction_that_comes_after_its_time_records_nothing(taken: Taken) -> None:
+    """Its body ends while the turn goes on: its writes, and a second outcome, are refused, and the
+    turn's owner stays its owner.
+    """
+    late = firestore.client().collection("effects").document(taken.turn.key)
+    returned = threading.Event()
+
+    @tool(policy=Policy.TRANSACTIONAL, timeout_seconds=0.3)
+    def slow(call: Call, *, seconds: float) -> str:
+        call.staged.set(late, {"count": 1})
+        threading.Event().wait(seconds)
+        returned.set()
+        return "late"
+
+    def run(turn: Turn) -> None:
+        assert turn.call(slow, seconds=1).status == "timeout"
+        turn.token("on ")
+        assert returned.wait(10)
+        wait_until(lambda: not any(one.name == "transaction" for one in threading.enumerate()), 10)
+        turn.token("and on")
+
+    frames = own(taken, run)
+    assert [frame.type for frame in frames] == ["tool_start", "tool_end", "token", "token", "done"]
+    assert load(taken).holder.epoch == 1
+    step = steps.load(taken.turn.key, 1)
+    assert step is not None
+    assert step.status == "timeout"
+    assert not late.get().exists
