@@ -90,14 +90,19 @@ def error(message: str, **more: Any) -> None:
 
 
 def take_in_strays() -> None:
-    """Have written as such lines what Python would print as plain text, an exception's included:
-    what ends a thread of an agent's own, and the warnings and errors that libraries log.
+    """Have written as such lines what would be printed as plain text, that of exceptions included:
+    what ends a thread of an agent's own, and the warnings and errors that are logged by `logging`.
 
-    Of a library's line that is where it was logged: its text may quote anything. An agent that
-    sets up `logging` by itself has its own way with them.
+    The framework prints the latter where LOG_EXECUTION_ID is set, as Google Cloud does. An agent
+    that sets up `logging` by itself has its own way with them.
     """
+    from functions_framework.execution_id import logging_stream
+
     threading.excepthook = _thread_ended
     logging.lastResort = _Strays(logging.WARNING)
+    for handler in logging.root.handlers[:]:
+        if getattr(handler, "stream", None) is logging_stream:
+            logging.root.removeHandler(handler)
 
 
 def _thread_ended(args: threading.ExceptHookArgs) -> None:
@@ -106,7 +111,9 @@ def _thread_ended(args: threading.ExceptHookArgs) -> None:
 
 
 class _Strays(logging.Handler):
-    """Writes the lines of libraries."""
+    """Writes what is logged by `logging`: the first line of it, for asyncio's next one is the text
+    of an exception.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         severe = record.levelno >= logging.ERROR
@@ -115,12 +122,14 @@ class _Strays(logging.Handler):
             "logger": record.name,
             "at": f"{record.pathname}:{record.lineno}",
         }
-        if _texts_are_logged():
-            more["text"] = record.getMessage()
+        try:
+            text = record.getMessage().encode(errors="replace").decode()
+        except Exception:  # noqa: BLE001 - the text and its values do not fit together
+            text = str(record.msg)
         exc = record.exc_info[1] if record.exc_info else None
         if exc is not None:
             more.update(_told_of(exc))
-        _write(severity, "a library logged this", more)
+        _write(severity, text.partition("\n")[0], more)
 
 
 def _told_of(exc: BaseException) -> dict[str, Any]:

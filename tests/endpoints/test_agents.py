@@ -249,17 +249,25 @@ def test_logs_are_structured_and_tell_no_text(starter: FunctionServer) -> None:
     assert {"severity", "turn", "run", "epoch", "correlationId"} <= set(last)
 
 
-def test_what_fails_where_nobody_looks_is_logged_like_everything_else(serve: Serve) -> None:
-    """In an agent's own thread or task, and in a library's log: where it was, and no text of it."""
-    server = serve("start_turn")
+@pytest.mark.parametrize("as_on_google_cloud", ["", "true"])
+def test_what_fails_where_nobody_looks_is_logged_like_everything_else(
+    serve: Serve, as_on_google_cloud: str
+) -> None:
+    """In an agent's own thread or task, and what a library says: one line each, with no text of an
+    exception.
+    """
+    server = serve("start_turn", LOG_EXECUTION_ID=as_on_google_cloud)
     with start(server, new_turn_id(), [["strays"], ["say", "on"]]) as stream:
         stream.read_to_end()
         assert folded(stream).text == "on"
     assert "sk-secret" not in server.output()
-    taken_in = {"a thread broke down", "a library logged this"}
-    strays = [line for line in server.log_lines() if line["message"] in taken_in]
-    assert [line.get("exception") for line in strays] == ["SecretError", "SecretError", None]
-    assert [line.get("logger") for line in strays] == [None, "asyncio", "a.library"]
+    said = {
+        line["message"]: (line["severity"], line.get("logger"), line.get("exception"))
+        for line in server.log_lines()
+    }
+    assert said["a thread broke down"] == ("ERROR", None, "SecretError")
+    assert said["Task exception was never retrieved"] == ("ERROR", "asyncio", "SecretError")
+    assert said["too many redirects"] == ("WARNING", "a.library", None)
 
 
 def test_logs_carry_the_trace_of_the_request(starter: FunctionServer) -> None:

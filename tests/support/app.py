@@ -118,7 +118,7 @@ def strays(_turn: Turn, _say: Say) -> None:
     thread.start()
     thread.join()
     asyncio.run(forget())
-    logging.getLogger("a.library").warning("the key is %s", "sk-secret-1234")
+    logging.getLogger("a.library").warning("too many %s", "redirects")
 
 
 def effect(_turn: Turn, _say: Say, path: str) -> None:
