@@ -215,18 +215,19 @@ def test_a_transaction_that_comes_after_its_time_records_nothing(taken: Taken) -
     turn's owner stays its owner.
     """
     late = firestore.client().collection("effects").document(taken.turn.key)
-    returned = threading.Event()
+    told, returned = threading.Event(), threading.Event()
 
-    @tool(policy=Policy.TRANSACTIONAL, timeout_seconds=0.3)
-    def slow(call: Call, *, seconds: float) -> str:
+    @tool(policy=Policy.TRANSACTIONAL, timeout_seconds=2)
+    def slow(call: Call) -> str:
         call.staged.set(late, {"count": 1})
-        threading.Event().wait(seconds)
+        told.wait(20)
         returned.set()
         return "late"
 
     def run(turn: Turn) -> None:
-        assert turn.call(slow, seconds=1).status == "timeout"
+        assert turn.call(slow).status == "timeout"
         turn.token("on ")
+        told.set()
         assert returned.wait(10)
         wait_until(lambda: not any(one.name == "transaction" for one in threading.enumerate()), 10)
         turn.token("and on")
