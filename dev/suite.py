@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 from dev.project import EMULATORS, LOCAL_PROJECT, ROOT, STREAMS, function_url, read
 from dev.stack import Stack, answer
 
+_STARTED = "All emulators ready"
 _FAILED_TO_LOAD = "Failed to load function definition"
 _LAST_WORDS = 8000
 _POLL_SECONDS = 0.25
@@ -61,9 +63,6 @@ def running(
 ) -> Iterator[Suite]:
     """Start a suite for the project in `root`, end it with all its processes and files.
 
-    Start one after the other: while it reads the functions' definitions, each firebase-tools
-    listens on port 8081 for a moment.
-
     Args:
         root: has `firebase.json`, `main.py`, `venv` and what they name.
         settings: added to those of `.env` and `.env.PROJECT`, over them. What a developer has in
@@ -86,18 +85,40 @@ def running(
         (folder / ".env").write_text(_dotenv(root, settings or {}), "utf-8")
         log = folder / "suite.log"
         output = stack.enter_context(log.open("wb"))
-        started = stack.enter_context(
-            Stack(
-                cwd=folder,
-                config=folder / "firebase.json",
-                output=output,
-                # The hub's locator file and the like go down with the folder.
-                environment={"TMPDIR": str(folder)},
+        with one_at_a_time():
+            started = stack.enter_context(
+                Stack(
+                    cwd=folder,
+                    config=folder / "firebase.json",
+                    output=output,
+                    # The hub's locator file and the like go down with the folder.
+                    environment={"TMPDIR": str(folder)},
+                )
             )
-        )
+            await_definitions(started, log, ready_seconds)
         suite = Suite(LOCAL_PROJECT, ports, log, started.mark)
         _await(suite, started, functions, time.monotonic() + ready_seconds)
         yield suite
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold other suites of this machine back: to read the functions' definitions, firebase-tools
+    serves them on the first free port from 8081 on. Two that look at the same moment find the same
+    one, and one of them reads the other's functions.
+    """
+    with (Path(tempfile.gettempdir()) / f"agent-turns-{os.getuid()}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def await_definitions(started: Stack, log: Path, seconds: float) -> None:
+    """Wait until a suite has read its functions' definitions, has ended, or is late."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and started.ended() is None:
+        if _STARTED in log.read_text("utf-8", errors="replace"):
+            return
+        time.sleep(_POLL_SECONDS)
 
 
 def choose_ports() -> dict[str, int]:

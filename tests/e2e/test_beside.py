@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 import venv
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,21 +89,24 @@ def shop(firestore_emulator: str, tmp_path_factory: pytest.TempPathFactory) -> I
     """Theirs, and then what the guide says, step by step."""
     assert firestore_emulator
     # A real path: `source` is relative, and a link on the way breaks that.
-    made = Shop(tmp_path_factory.mktemp("shop").resolve(), suite.choose_ports(), Path())
-    made = Shop(made.folder, made.ports, made.folder / "suite.log")
+    folder = tmp_path_factory.mktemp("shop").resolve()
+    made = Shop(folder, suite.choose_ports(), folder / "suite.log")
     config = theirs(made)
     put_in(made.folder, config)
     (made.folder / "firebase.json").write_text(json.dumps(config))
     try:
         environ = {"TMPDIR": str(made.folder)}  # other suites of the project find nothing of ours
-        with (
-            made.log.open("wb") as output,
-            Stack(cwd=made.folder, output=output, environment=environ) as stack,
-        ):
+        with ExitStack() as stack:
+            output = stack.enter_context(made.log.open("wb"))
+            with suite.one_at_a_time():
+                started = stack.enter_context(
+                    Stack(cwd=made.folder, output=output, environment=environ)
+                )
+                suite.await_definitions(started, made.log, READY_SECONDS)
             deadline = time.monotonic() + READY_SECONDS
             while (lacking := not_ready(made)) is not None:
                 words = f"{made.log.read_text(errors='replace')}\n{lacking}"
-                assert stack.ended() is None, words
+                assert started.ended() is None, words
                 assert time.monotonic() < deadline, words
                 time.sleep(0.5)
             yield made
