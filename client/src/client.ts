@@ -46,7 +46,6 @@ function fresh(turnId: string, parts: Partial<SavedTurn>): SavedTurn {
     prompt: null,
     sessionId: null,
     begun: true,
-    startedAt: Date.now(),
     stopping: false,
     state: EMPTY,
     ...parts,
@@ -88,8 +87,8 @@ export interface TurnHandle {
   deny(step: number): Promise<void>;
 
   /**
-   * Stop the turn for good, whoever runs it. Asked for until it is answered, also after a reload of
-   * a saved turn. Resolves with the turn's end, which may be another: it was over already. The
+   * Stop the turn for good, whoever runs it. Asked for until it is answered, also after `close` and
+   * after a reload of a saved turn. Resolves with the turn's end, which may be another: it was over already. The
    * status `cancelled` comes with the turn's last event.
    */
   stop(): Promise<void>;

@@ -1,11 +1,12 @@
 /** One attempt: a request, its response, its frames. It always ends with a value, never by throwing. */
 
-import { createParser, type EventSourceMessage } from 'eventsource-parser';
+import { createParser } from 'eventsource-parser';
 import { problem, readJson, setbackOf } from './answer.js';
 import type { Setback } from './backoff.js';
 import { pieces } from './body.js';
 import { type Call, prepare } from './calls.js';
-import { Dropped } from './errors.js';
+import { decode } from './decode.js';
+import type { TurnEvent } from './events.js';
 import type { ClientOptions } from './options.js';
 import { defer } from './promise.js';
 import type { Tell } from './timeline.js';
@@ -32,8 +33,8 @@ export interface Connection {
 /** Where a stream tells what comes. Nothing is told after its end. */
 export interface Sink {
   opened(waitedMs: number): void;
-  /** Returns whether the turn goes on. What it throws drops the connection. */
-  frame(message: EventSourceMessage): boolean;
+  /** Returns whether the turn goes on, null for an event that is not new. A throw drops the connection. */
+  event(event: TurnEvent): boolean | null;
   ping(): void;
   notice(notice: 'no_answer' | 'buffered'): void;
 }
@@ -55,7 +56,7 @@ const BURST_MS = 20;
  * Make a call, with tokens of its own.
  *
  * @param refresh - with an ID token that is new, too
- * @param sink - one that takes no frames is for a call that is answered with JSON
+ * @param sink - one that takes no events is for a call that is answered with JSON
  * @param attempt - the number of this attempt to stream; 0 for what streams nothing
  */
 export function connect(
@@ -69,6 +70,8 @@ export function connect(
   const { idleMs = 10_000, answerMs = ANSWER_MS, slowMs = 3_000 } = client;
   const abort = new AbortController();
   const ended = defer<Outcome>();
+  /** What it means if what is done now throws. */
+  let failing: DropReason = 'tokens';
   let over = false;
   let staleAt: number;
   let timer: ReturnType<typeof setTimeout>;
@@ -78,16 +81,15 @@ export function connect(
   return { outcome: ended.promise, drop, isStale: () => Date.now() > staleAt };
 
   async function run(): Promise<void> {
-    let why: DropReason = 'tokens';
     try {
       // Who hears of the request may end it: the caller is to have this connection before.
       await null;
       if (over) return;
-      expect(answerMs, why);
+      expect(answerMs, failing);
       tell({ kind: 'request', call: call.name, attempt, cursor: call.cursor });
       const { url, init } = await prepare(client, call, refresh);
       if (over) return;
-      why = 'network';
+      failing = 'network';
       const sent = performance.now();
       expect(answerMs, 'no_answer', 'no_answer');
       const response = await (client.fetch ?? fetch)(url, { ...init, signal: abort.signal });
@@ -96,21 +98,21 @@ export function connect(
       const { headers, ok, status } = response;
       const body = pieces(response, ended.promise);
       const isStream = /^text\/event-stream\s*(;|$)/i.test(headers.get('content-type') ?? '');
-      if ('frame' in sink && ok && isStream && response.body) {
+      if ('event' in sink && ok && isStream && response.body) {
         sink.opened(performance.now() - sent);
         await read(sink, body, sent);
         drop('ended');
       } else {
         const said = await readJson(body);
         const setback = setbackOf(response, said);
-        const isAnswered = !('frame' in sink) && ok && typeof said?.['status'] === 'string';
+        const isAnswered = !('event' in sink) && ok && typeof said?.['status'] === 'string';
         // No start is answered with 204: that is no word of the server's.
         const isOver = isAnswered || (status === 204 && call.name !== 'start_turn');
         const isRefused = setback.problem.status !== null;
         end({ why: isOver ? 'over' : isRefused ? 'refused' : 'bad_content', ...setback });
       }
     } catch (error) {
-      drop(error instanceof Dropped ? error.why : why, String(error));
+      drop(failing, String(error));
     }
   }
 
@@ -124,8 +126,15 @@ export function connect(
     };
     const parser = createParser({
       maxBufferSize: MAX_FRAME_CHARACTERS,
-      onEvent: (message) => {
-        if (over || sink.frame(message)) return;
+      onEvent: ({ id = '', event: type = 'message', data }) => {
+        if (over) return;
+        failing = 'bad_content';
+        const event = decode(id, type, data);
+        failing = 'handler';
+        const goesOn = event && sink.event(event);
+        failing = 'network';
+        if (goesOn === null) tell({ kind: 'ignored', id, type });
+        if (goesOn !== false) return;
         if (attempt === 1 && call.name === 'start_turn') held();
         drop('ended');
       },
@@ -135,12 +144,15 @@ export function connect(
         if (++pings === 2) held();
       },
       onError: ({ type }) => {
-        if (type === 'max-buffer-size-exceeded') throw new Dropped('bad_content', type);
+        if (type !== 'max-buffer-size-exceeded') return;
+        failing = 'bad_content';
+        throw new Error(type);
       },
     });
     // What is no UTF-8 was damaged on the way.
     const decoder = new TextDecoder('utf-8', { fatal: true });
     for await (const piece of body) {
+      if (over) return;
       expect(idleMs, 'idle');
       now = performance.now();
       first ||= now;
@@ -153,7 +165,6 @@ export function connect(
           worked = 0;
         }
       }
-      if (over) return;
     }
   }
 

@@ -1,6 +1,5 @@
 /** From a frame's fields to an event. */
 
-import { Dropped } from './errors.js';
 import type { TurnEvent } from './events.js';
 import { type Fields, parse } from './json.js';
 
@@ -8,15 +7,15 @@ import { type Fields, parse } from './json.js';
  * Return the event of a frame, or null for one that counts for nothing: it has no id, or its type is
  * none of the closed set.
  *
- * @throws Dropped - the stream is damaged: the id is no number of the protocol, or the data is not
- * what its type says
+ * @throws Error - the stream is damaged: the id is no number of the protocol, or the data is not what
+ * its type says
  */
 export function decode(id: string, type: string, text: string): TurnEvent | null {
   const fits = FITS.get(type);
   if (!id || !fits) return null;
   const data = parse(text);
   if (!/^[1-9]\d*$/.test(id) || !isCount(Number(id)) || !fits(data as Fields))
-    throw new Dropped('bad_content', `event ${id.slice(0, 30)} cannot be read`);
+    throw new Error(`event ${id.slice(0, 30)} cannot be read`);
   return { id: Number(id), type, data } as TurnEvent;
 }
 

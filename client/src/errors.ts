@@ -1,4 +1,4 @@
-import type { DropReason, TurnProblem } from './view.js';
+import type { TurnProblem } from './view.js';
 
 /** What `approve`, `deny` and `stop` reject with. */
 export class TurnError extends Error {
@@ -9,15 +9,5 @@ export class TurnError extends Error {
     super(problem.message);
     this.name = 'TurnError';
     this.problem = problem;
-  }
-}
-
-/** Thrown while a stream is read, to drop its connection. */
-export class Dropped extends Error {
-  constructor(
-    readonly why: DropReason,
-    message: string,
-  ) {
-    super(message);
   }
 }

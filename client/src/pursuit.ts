@@ -1,9 +1,9 @@
 /** Keeps a turn connected: when to connect, what an ended connection means, when to give up. */
 
-import type { EventSourceMessage } from 'eventsource-parser';
 import { BACKOFF, judge } from './backoff.js';
 import type { Call } from './calls.js';
 import { type Connection, type Outcome, connect as open, type Sink } from './connection.js';
+import type { TurnEvent } from './events.js';
 import { isOffline } from './lifecycle.js';
 import type { ClientOptions } from './options.js';
 import type { Tell } from './timeline.js';
@@ -15,8 +15,8 @@ export interface Pursued {
   next(): Call | null;
   /** The call was admitted: its stream is open. */
   admitted(call: Call): void;
-  /** As `Sink.frame`. Returns null for a frame that brings nothing new. */
-  frame(message: EventSourceMessage): boolean | null;
+  /** As `Sink.event`. */
+  came(event: TurnEvent): boolean | null;
   /** Whether nothing is wrong with a connection that ended so: the turn is over, or waits for a person. */
   rests(why: Outcome['why']): boolean;
   /** The connection was lost, or the call refused: another one may follow. */
@@ -94,13 +94,13 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
         note({ notice: null, problem: null });
         turn.admitted(call);
       },
-      frame: (message) => {
-        const goesOn = turn.frame(message);
+      event: (event) => {
+        const goesOn = turn.came(event);
         if (goesOn !== null && !progress) {
           progress = true;
           note({ failures: 0 });
         }
-        return goesOn ?? true;
+        return goesOn;
       },
       ping: () => tell({ kind: 'ping' }),
       notice,

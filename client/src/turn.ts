@@ -1,12 +1,11 @@
 /** One turn as a page holds it: what it shows, what a person may do with it, what is kept of it. */
 
-import type { EventSourceMessage } from 'eventsource-parser';
 import { problem } from './answer.js';
 import type { Call } from './calls.js';
 import type { TurnHandle } from './client.js';
 import { ANSWER_MS, connect, type Outcome } from './connection.js';
-import { decode } from './decode.js';
-import { Dropped, TurnError } from './errors.js';
+import { TurnError } from './errors.js';
+import type { TurnEvent } from './events.js';
 import { decided, fold, isPending, waits } from './fold.js';
 import { watch } from './lifecycle.js';
 import type { ClientOptions, TurnOptions } from './options.js';
@@ -37,14 +36,14 @@ export function follow(
   { onEvent }: TurnOptions,
 ): TurnHandle {
   const { turnId, prompt, sessionId } = saved;
-  let { state, begun } = saved;
+  let { state, begun, postedAt } = saved;
   let status: TurnStatus = waits(state) ? 'waiting' : 'connecting';
   let error: TurnProblem | null = null;
   let over = false;
   /** Another step runs: the next decision waits until the stream has said what came of it. */
   let busy = false;
-  /** When a start was posted last. One whose connection was lost may still arrive. */
-  let posted = Date.now();
+  /** When a start's connection was lost last: it may still arrive. */
+  let lostAt = postedAt ? Date.now() : 0;
   /** How often the turn was found waiting since its last event. */
   let looks = 0;
   let stopping: Deferred<void> | null = null;
@@ -53,7 +52,7 @@ export function follow(
   const finished = defer<TurnView>();
   const tell = teller(turnId, client.onTimeline);
   const painter = painting(paint, client.schedule);
-  const pursuit = pursue({ next, admitted, frame, rests, lost, fails, changed }, client, tell);
+  const pursuit = pursue({ next, admitted, came, rests, lost, fails, changed }, client, tell);
   let view = look();
   const unwatch = watch({
     online: () => pursuit.wake(true),
@@ -83,7 +82,7 @@ export function follow(
     stop,
     reconnect: pursuit.insist,
     close: () => settle('closed'),
-    save: () => ({ ...saved, begun, stopping: !!stopping, state }),
+    save: () => ({ ...saved, begun, postedAt, stopping: !!stopping, state }),
   };
 
   // What the pursuit asks and tells
@@ -91,11 +90,11 @@ export function follow(
   function next(): Call | null {
     const call = { turnId, cursor: state.cursor };
     if (error) reconnecting();
-    if (Date.now() - saved.startedAt > START_MS) begun = true;
+    postedAt ??= Date.now();
+    if (Date.now() - postedAt > START_MS) begun = true;
     if (!begun) {
       // A start that is stopped is not posted again: the stop's answer says how it stands.
       if (stopping) return null;
-      posted = Date.now();
       return { ...call, name: 'start_turn', body: { prompt, sessionId: sessionId ?? undefined } };
     }
     const [first] = decisions;
@@ -113,17 +112,9 @@ export function follow(
     changed();
   }
 
-  function frame({ id = '', event: type = 'message', data }: EventSourceMessage): boolean | null {
-    const event = decode(id, type, data);
-    if (!event || event.id <= state.cursor) {
-      tell({ kind: 'ignored', id, type });
-      return null;
-    }
-    try {
-      onEvent?.(event);
-    } catch (cause) {
-      throw new Dropped('handler', String(cause));
-    }
+  function came(event: TurnEvent): boolean | null {
+    if (event.id <= state.cursor) return null;
+    onEvent?.(event);
     state = fold(state, event);
     begun = true;
     looks = 0;
@@ -144,9 +135,10 @@ export function follow(
     return true;
   }
 
-  function lost({ code }: TurnProblem): void {
+  function lost({ code, status: answered }: TurnProblem): void {
     // Who heard of it may have closed the turn.
     if (over) return;
+    if (answered !== 429) lostAt = Date.now();
     busy = code === 'turn_busy';
     reconnecting();
   }
@@ -229,7 +221,7 @@ export function follow(
           notice: () => begun && pursuit.wake(true),
         }),
       () => !stopping,
-      () => !begun && (pursuit.isLive() || Date.now() - posted < (client.answerMs ?? ANSWER_MS)),
+      () => !begun && (pursuit.isLive() || Date.now() - lostAt < (client.answerMs ?? ANSWER_MS)),
       client.backoff,
     ).then((refusal) => {
       stopping = null;

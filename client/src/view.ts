@@ -161,8 +161,8 @@ export interface SavedTurn {
   readonly sessionId: string | null;
   /** Whether the first event has come: before that the start is posted again. */
   readonly begun: boolean;
-  /** When that was begun (`Date.now()`): after two hours it is not, and the turn is asked for. */
-  readonly startedAt: number;
+  /** When it was first (`Date.now()`). After two hours it is not, and the turn is asked for. */
+  readonly postedAt?: number | undefined;
   readonly stopping: boolean;
   readonly state: TurnState;
 }

@@ -238,6 +238,20 @@ test('a stop reaches the turn of a start whose connection was lost, and which ar
   assert.equal((await turn.finished).status, 'cancelled');
 });
 
+test('a stop of a start that was refused for now is answered at once: nothing is under way', async (t) => {
+  const server = await new TurnServer([]).listen(t);
+  server.behave = (_, { call }) =>
+    call === 'cancel_turn'
+      ? refuse(404, 'unknown_turn')
+      : refuse(429, 'too_many_turns', { 'Retry-After': '100' });
+  const { client, timeline } = clientOf(server, { answerMs: 600_000 });
+  const turn = client.start(PROMPT);
+  await until(() => timeline.some(({ kind }) => kind === 'retry'));
+  turn.stop().catch(() => {});
+  await until(() => turn.getSnapshot().status === 'cancelled');
+  assert.equal(server.calls('cancel_turn').length, 1);
+});
+
 test('a saved stop of a turn that never began posts no start', async (t) => {
   const server = await new TurnServer([]).listen(t);
   server.behave = (_, { call }) => (call === 'cancel_turn' ? refuse(404, 'unknown_turn') : mute);
@@ -371,7 +385,7 @@ test('a start of long ago is not posted again, but asked for: its turn may have 
     await until(() => server.seen.length === 1);
     const saved = before.save();
     before.close();
-    const past = { ...saved, startedAt: saved.startedAt - 7_201_000 };
+    const past = { ...saved, postedAt: Number(saved.postedAt) - 7_201_000 };
     const view = await client.resume(past).finished;
     assert.deepEqual([view.status, view.text, view.error?.code], wanted);
     assert.equal(server.calls('start_turn').length, 1);
