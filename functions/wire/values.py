@@ -24,8 +24,12 @@ def to_json(value: Any, *, levels: int = MAX_DEPTH, ensure_ascii: bool = True) -
     """
     try:
         text = json.dumps(value, ensure_ascii=ensure_ascii, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError):
+        raise
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except Exception:  # noqa: BLE001 - of a value's own code: a mapping that reads its items late
+        raise ValueError("a value cannot be read") from None
     if depth(text) > levels:
         raise ValueError("nested too deeply")
     return whole(text) if ensure_ascii else text

@@ -57,6 +57,23 @@ def _taken(storage: None, create: Create) -> Taken:
     return create(lease_seconds=LEASE)
 
 
+def test_a_result_that_fails_as_it_is_read_is_an_outcome(taken: Taken) -> None:
+    """The call was made: the model learns that, and the turn goes on."""
+
+    class Lazy(dict[str, Any]):
+        def items(self) -> Any:
+            raise LookupError("detached")
+
+    @tool
+    def row(_call: Call) -> Any:
+        return Lazy(a=1)
+
+    outcomes: list[Outcome] = []
+    own(taken, lambda turn: outcomes.append(turn.call(row)))
+    assert [outcome.status for outcome in outcomes] == ["error"]
+    assert outcomes[0].result["message"].endswith("its effect stays")
+
+
 def test_a_tool_that_changes_its_arguments_changes_nothing_else(taken: Taken) -> None:
     """The agent goes on with what it gave: a re-run, which skips the call, asks for the same."""
 

@@ -49,3 +49,17 @@ def test_what_some_parser_could_not_read_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"deep|JSON compliant|digits"):
         to_json(value)
     assert to_json(nested(MAX_DEPTH))
+
+
+class Lazy(dict[str, Any]):
+    """A row of a database whose connection is gone."""
+
+    def items(self) -> Any:
+        """What it holds."""
+        raise LookupError("detached")
+
+
+def test_a_value_that_fails_as_it_is_read_is_refused() -> None:
+    """Like any other that cannot be written: the error is not the agent's to catch."""
+    with pytest.raises(ValueError, match="cannot be read"):
+        to_json([Lazy(a=1)])
