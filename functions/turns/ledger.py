@@ -112,6 +112,9 @@ class Ledger:
             checked: dict[str, Any] | BadArguments = tool.check(args)
         except BadArguments as error:
             checked = error
+            if error.__cause__ is not None:
+                cause = type(error.__cause__).__qualname__
+                logs.error("arguments were not checked", step=position, name=tool.name, cause=cause)
         needs_approval = tool.approval_seconds is not None and not isinstance(checked, BadArguments)
         move = steps.next_move(
             recorded, tool.policy, needs_approval=needs_approval, now=self._now()

@@ -123,7 +123,7 @@ class Tool:
         """The parameters as a Pydantic model. Pydantic is imported at the first call of a tool."""
         from pydantic import ConfigDict, create_model
 
-        hints = typing.get_type_hints(self.run)
+        hints = typing.get_type_hints(self.run, include_extras=True)
         fields: dict[str, Any] = {}
         for parameter in list(inspect.signature(self.run).parameters.values())[1:]:
             default = ... if parameter.default is parameter.empty else parameter.default
@@ -139,14 +139,17 @@ class Tool:
         """The arguments as the function takes them. Raises BadArguments."""
         from pydantic import ValidationError
 
+        parameters = self.parameters
         try:
-            checked = self.parameters.model_validate(dict(args))
+            checked = parameters.model_validate(dict(args))
         except ValidationError as error:
             wrong = ", ".join(
                 f"{'.'.join(map(str, item['loc'])) or 'arguments'} ({item['type']})"
                 for item in error.errors(include_input=False, include_url=False)
             )
             raise BadArguments(f"{self.name}: {wrong}") from None
+        except Exception as error:  # of a validator of the tool's own
+            raise BadArguments(f"{self.name}: the arguments cannot be checked") from error
         return {name: getattr(checked, name) for name in type(checked).model_fields}
 
 

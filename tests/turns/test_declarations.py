@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from functions.errors import NotConfigured
 from functions.turns.owners import Owners
 from functions.turns.program import Agent
-from functions.turns.tools import Call, Policy, tool
+from functions.turns.tools import BadArguments, Call, Policy, tool
 from tests.turns.conftest import settings
 
 
@@ -67,6 +68,20 @@ def test_a_function_that_cannot_be_a_tool_is_refused(
     """By its name, in words that say what to do."""
     with pytest.raises(ValueError, match=f"^{function.__name__}: .*{says}"):
         tool(function)
+
+
+def test_what_a_type_is_annotated_with_holds() -> None:
+    """A bound is checked, and the model is told of it and of the description."""
+
+    @tool
+    def charge(call: Call, *, cents: Annotated[int, Field(gt=0, description="of a dollar")]) -> int:
+        return cents + call.step
+
+    assert charge.check({"cents": 1}) == {"cents": 1}
+    with pytest.raises(BadArguments, match=r"cents \(greater_than\)"):
+        charge.check({"cents": 0})
+    told = charge.json_schema["properties"]["cents"]
+    assert (told["exclusiveMinimum"], told["description"]) == (0, "of a dollar")
 
 
 def test_a_policy_by_its_name_is_refused() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import BeforeValidator
 
 from functions import firestore
 from functions.turns import steps
@@ -89,6 +90,23 @@ def test_a_tool_that_changes_its_arguments_changes_nothing_else(taken: Taken) ->
 
     ends = [frame.data["result"] for frame in own(taken, run) if frame.type == "tool_end"]
     assert ends == [1, []]
+
+
+def _broken(value: Any) -> Any:
+    return value["missing"]
+
+
+def test_arguments_whose_check_breaks_down_are_an_outcome(taken: Taken) -> None:
+    """They are the model's: it may do better, and the tool is not called."""
+
+    @tool
+    def shout(_call: Call, *, word: Annotated[str, BeforeValidator(_broken)]) -> str:
+        return word
+
+    outcomes: list[Outcome] = []
+    own(taken, lambda turn: outcomes.append(turn.call(shout, word={})))
+    assert [outcome.status for outcome in outcomes] == ["error"]
+    assert outcomes[0].result == {"message": "shout: the arguments cannot be checked"}
 
 
 def _exit(_call: Call) -> Happened | None:
