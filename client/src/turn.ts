@@ -188,8 +188,8 @@ export function follow(
     // Asked for in `onEvent`, the step is known once that returned.
     await null;
     const known = state.steps.find((each) => each.step === step);
-    if (!known || over || status === 'failed')
-      throw new TurnError(error ?? problem('unknown_step', `no step ${step}`));
+    if (!known) throw new TurnError(problem('unknown_step', `no step ${step}`));
+    if (over || status === 'failed') throw new TurnError(error ?? OVER);
     if (known.status !== 'pending') return;
     const entry = { ...(decisions.get(step) ?? defer()), decision };
     decisions.set(step, entry);

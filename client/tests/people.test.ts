@@ -139,6 +139,21 @@ test('a decision waits for no back-off', async (t) => {
   turn.close();
 });
 
+test('a decision of a turn that is over says so, and what is wrong if it failed', async (t) => {
+  const server = await new TurnServer([ask(1)]).listen(t);
+  const turn = clientOf(server).client.start(PROMPT);
+  await until(() => turn.getSnapshot().status === 'waiting');
+  const late = turn.approve(1);
+  turn.close();
+  await assert.rejects(late, code('over'));
+  await assert.rejects(turn.deny(1), code('over'));
+  assert.equal(server.calls('run_tool_step').length, 0);
+  const failing = await new TurnServer([ask(1)], (n) => (n ? dead : cutAfter(1))).listen(t);
+  const failed = clientOf(failing).client.start(PROMPT);
+  assert.equal((await failed.finished).status, 'failed');
+  await assert.rejects(failed.approve(1), code('network'));
+});
+
 test('a refused decision is refused, not the turn', async (t) => {
   const server = await new TurnServer([ask(1)]).listen(t);
   server.behave = (_, { call }) =>
