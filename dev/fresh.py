@@ -221,7 +221,7 @@ two commands, by
 
 {table}
 
-Run on {day}, on {os.cpu_count()} cores, with other work on the machine. Packages came from the
+Run on {day}, on {os.cpu_count()} cores. Packages came from the
 registries that pip and npm are configured for{jar}.
 """
 
