@@ -20,6 +20,7 @@ They stand on:
     stack              one running firebase-tools and every process that it started
     processes          which processes those are, and how they are ended
     containers         the Firestore emulator, and functions, as processes to measure and to kill
+    ports              which are free
     payments, control  the servers beside `make dev`: of payments, and of the page's buttons
     python, node, java, browser
                        what the machine has, and what to do when it lacks it

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,13 +20,12 @@ from http.client import HTTPException
 from pathlib import Path
 
 from dev import firestore_emulator, java
+from dev.ports import free_port
 from dev.project import LOCAL_PROJECT, ROOT, ProblemError
 
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _LAST_WORDS = 4000
-_PORTS = range(12_000, 32_000)
-"""Below those that the system gives away: nobody gets one in the meantime."""
 _NOT_OURS = ("K_SERVICE", "K_REVISION", "K_CONFIGURATION")
 """Variables by which the functions would take this machine for a deployment."""
 
@@ -73,7 +70,7 @@ def emulator() -> Iterator[Container]:
     Raises:
         ProblemError: this machine has none, or no Java for it.
     """
-    port = _free_port()
+    port = free_port()
     command = [str(java.locate()), "-jar", str(jar()), "--host", "127.0.0.1", "--port", str(port)]
     with _running("the Firestore emulator", command, {}, port, "/") as container:
         yield container
@@ -84,7 +81,7 @@ def function(
     target: str, storage: str, settings: Mapping[str, str], source: Path = ROOT / "main.py"
 ) -> Iterator[Container]:
     """Serve one function of `source`; `storage` is its FIRESTORE_EMULATOR_HOST."""
-    port = _free_port()
+    port = free_port()
     command = [
         *(sys.executable, "-m", "functions_framework"),
         *("--target", target, "--source", str(source)),
@@ -141,11 +138,3 @@ def _answers(port: int, path: str) -> bool:
         return True
     except (OSError, HTTPException):
         return False
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(_PORTS)  # noqa: S311 - no secret
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dev.ports import free_port
 from dev.project import EMULATORS, LOCAL_PROJECT, ROOT, STREAMS, function_url, read
 from dev.stack import Stack, answer
 
@@ -124,11 +124,10 @@ def await_definitions(started: Stack, log: Path, seconds: float) -> None:
 def choose_ports() -> dict[str, int]:
     """Return a port for each server of a suite; nothing listens on them at this moment."""
     names = (*EMULATORS, *_INNER, _WEBSOCKET)
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in names]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return {name: int(each.getsockname()[1]) for name, each in zip(names, sockets)}
+    chosen: set[int] = set()
+    while len(chosen) < len(names):
+        chosen.add(free_port())
+    return dict(zip(names, chosen))
 
 
 def config_on(

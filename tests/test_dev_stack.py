@@ -14,13 +14,14 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from dev import processes, suite
-from dev.project import EMULATORS, FIREBASE_TOOLS, ROOT, read
-from tests.support.emulator import free_port
+from dev.ports import free_port
+from dev.project import FIREBASE_TOOLS, ROOT, read
 
 pytestmark = [
     pytest.mark.e2e,
@@ -154,26 +155,47 @@ def test_a_killed_test_run_leaves_no_process(project: Path) -> None:
     eventually(lambda: processes.marked(mark) == [], 15)
 
 
+@dataclass(frozen=True)
+class Terminal:
+    """`make dev` in a terminal of its own: its descriptor, a mark of its processes, its words."""
+
+    descriptor: int
+    run: str
+    words: str
+
+
 @pytest.fixture
-def terminal(project: Path) -> Iterator[tuple[int, str]]:
-    """Run `make dev` in a terminal of its own; give its descriptor, and a mark of the run."""
+def terminal(project: Path) -> Iterator[Terminal]:
+    """Run `make dev` in a terminal of its own until it is ready, while no other suite starts."""
     config = read(project).config
     for name, port in suite.choose_ports().items():
-        if name in EMULATORS:
-            config["emulators"][name]["port"] = port
+        if name == "websocket":
+            config["emulators"]["firestore"]["websocketPort"] = port
+        else:
+            config["emulators"].setdefault(name, {})["port"] = port
     (project / "firebase.json").write_text(json.dumps(config))
     with (project / ".env.demo-agent-turns").open("a") as settings:
         settings.write(f"DEMO_PAYMENTS_URL=http://127.0.0.1:{free_port()}\n")
     run = uuid.uuid4().hex
-    pid, descriptor = pty.fork()
-    if pid == 0:
-        os.chdir(project)
-        os.environ["AGENT_TURNS_TEST"] = run
-        os.execlp("make", "make", f"PYTHON={sys.executable}", "dev")
-    yield descriptor, run
+    with suite.one_at_a_time():
+        pid, descriptor = pty.fork()
+        if pid == 0:
+            os.chdir(project)
+            os.environ["AGENT_TURNS_TEST"] = run
+            os.execlp("make", "make", f"PYTHON={sys.executable}", "dev")
+        try:
+            words = read_until(descriptor, "Ctrl-C here ends everything", 90)
+        except BaseException:
+            end_all(run)
+            raise
+    yield Terminal(descriptor, run, words)
+    end_all(run)
+    os.waitpid(pid, 0)
+
+
+def end_all(run: str) -> None:
     for each in processes.carrying("AGENT_TURNS_TEST", run):
         os.kill(each, signal.SIGKILL)
-    os.waitpid(pid, 0)
 
 
 def read_until(descriptor: int, pattern: str, seconds: float) -> str:
@@ -182,17 +204,19 @@ def read_until(descriptor: int, pattern: str, seconds: float) -> str:
     while not re.search(pattern, words):
         assert time.monotonic() < deadline, words
         if select.select([descriptor], [], [], 0.2)[0]:
-            words += os.read(descriptor, 65536).decode(errors="replace")
+            try:
+                words += os.read(descriptor, 65536).decode(errors="replace")
+            except OSError:  # nobody writes there any more
+                pytest.fail(f"it ended by itself:\n{words}")
     return words
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("end", ["Ctrl-C", "closing the terminal"])
 def test_make_dev_prints_lines_that_work_and_ends_without_a_trace(
-    project: Path, terminal: tuple[int, str], end: str
+    project: Path, terminal: Terminal, end: str
 ) -> None:
-    descriptor, run = terminal
-    words = read_until(descriptor, "Ctrl-C here ends everything", 90)
-    lines = re.findall(r"^ +(curl .*?)\r?$", words, re.MULTILINE)
+    lines = re.findall(r"^ +(curl .*?)\r?$", terminal.words, re.MULTILINE)
     answers = [
         subprocess.run(
             ["bash", "-c", line], cwd=project, capture_output=True, check=True, timeout=60
@@ -203,7 +227,7 @@ def test_make_dev_prints_lines_that_work_and_ends_without_a_trace(
     assert json.loads(answers[2]) == {}  # Firestore's: no tickets
     assert json.loads(answers[3])["effects"] == []  # the payment server's
     if end == "Ctrl-C":
-        os.write(descriptor, b"\x03")
+        os.write(terminal.descriptor, b"\x03")
     else:
-        os.close(descriptor)
-    eventually(lambda: processes.carrying("AGENT_TURNS_TEST", run) == [], 20)
+        os.close(terminal.descriptor)
+    eventually(lambda: processes.carrying("AGENT_TURNS_TEST", terminal.run) == [], 20)

@@ -17,8 +17,9 @@ import pytest
 import yaml
 
 from dev import project
+from dev.ports import free_port
 from functions.settings import REGION
-from tests.support.emulator import free_port, wait_for_port
+from tests.support.emulator import wait_for_port
 
 ROOT = Path(__file__).parents[1]
 SERVING = Path(firebase_functions.__file__).parent / "private" / "serving.py"

@@ -13,6 +13,7 @@ import pytest
 
 import main
 from dev import token
+from dev.ports import free_port
 from dev.project import LOCAL_PROJECT
 from functions.settings import REGION
 from functions.turns import record
@@ -21,7 +22,6 @@ from functions.turns.record import Record
 from functions.turns.runner import MAX_ATTEMPTS
 from tests.conftest import Serve
 from tests.support.client import decide, error_of, folded, new_turn_id, resume, start
-from tests.support.emulator import free_port
 from tests.support.google import PROJECT as GOOGLES
 from tests.support.google import Google
 from tests.support.queue import TaskQueue

@@ -13,12 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import Self
 
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+from dev.ports import free_port
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], *, seconds: float) -> None:

@@ -9,8 +9,9 @@ import urllib.request
 from typing import Any, Self
 
 from dev import payments
+from dev.ports import free_port
 from dev.project import ROOT
-from tests.support.emulator import free_port, wait_for_port
+from tests.support.emulator import wait_for_port
 
 
 class PaymentServer:

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.emulator import free_port, wait_for_port
+from dev.ports import free_port
+from tests.support.emulator import wait_for_port
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "tests" / "support" / "app.py"
