@@ -13,8 +13,9 @@ from functions.turns import takeover
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Request
+from tests.support.patience import wait_until
 from tests.turns.conftest import settings
-from tests.turns.test_takeover import load, wait_until
+from tests.turns.test_takeover import load
 
 ROOT = Path(__file__).parents[2]
 TURN = "a-turn-that-has-ended-already"

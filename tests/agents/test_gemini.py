@@ -20,8 +20,9 @@ from functions.turns.takeover import Taken
 from functions.wire import sse
 from functions.wire.fold import fold
 from tests.support.gemini import Gemini, Reply, call, cut_off, part, refuses, says
+from tests.support.patience import wait_until
 from tests.turns.conftest import Create, settings
-from tests.turns.test_takeover import load, wait_until
+from tests.turns.test_takeover import load
 from tests.turns.test_writer import stored
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
@@ -52,7 +53,7 @@ def run(taken: Taken, agent: Agent) -> list[sse.Frame]:
     """Run a turn until it has ended, or waits; the frames of its journal."""
     served = replace(agent, version=taken.turn.agent_version)
     Owners(lambda: served, settings(lease_seconds=30)).own(taken)
-    wait_until(lambda: load(taken).status != "running", 20)
+    wait_until(lambda: load(taken).status != "running")
     return list(sse.decode(stored(taken)))
 
 

@@ -17,8 +17,9 @@ from functions.turns.owners import Owners
 from functions.turns.program import Agent
 from functions.turns.takeover import Taken
 from functions.wire import sse
+from tests.support.patience import wait_until
 from tests.turns.conftest import lapse, settings
-from tests.turns.test_takeover import load, wait_until
+from tests.turns.test_takeover import load
 from tests.turns.test_writer import stored
 
 
@@ -107,12 +108,12 @@ def take_over(taken: Taken, agent: Agent) -> None:
             owners.take_over(turn)
         return load(taken).holder.epoch > turn.holder.epoch
 
-    wait_until(taken_over, 20)
+    wait_until(taken_over)
 
 
 def frames(taken: Taken) -> list[sse.Frame]:
     """The journal of a turn, once it has ended, or waits."""
-    wait_until(lambda: load(taken).status != "running", 40)
+    wait_until(lambda: load(taken).status != "running")
     return list(sse.decode(stored(taken)))
 
 

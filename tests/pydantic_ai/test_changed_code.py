@@ -17,8 +17,9 @@ from functions.turns.takeover import Taken
 from functions.wire import sse
 from functions.wire.fold import fold
 from tests.pydantic_ai.scripted import Calls, Does, Piece, Script, ends, frames, own, take_over
+from tests.support.patience import wait_until
 from tests.turns.conftest import Create, settings
-from tests.turns.test_takeover import load, wait_until
+from tests.turns.test_takeover import load
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 
@@ -43,7 +44,7 @@ def crash_in_the_second_response(create: Create, paid: list[str]) -> Taken:
     taken = create(lease_seconds=30)
     script = Script(FIRST, ["Half of", Does(lambda: taken.lease.lose("the container died"))])
     own(taken, paying(script, paid, code="old"))
-    wait_until(lambda: taken.lease.lost, 20)
+    wait_until(lambda: taken.lease.lost)
     return taken
 
 
@@ -121,7 +122,7 @@ def approve(taken: Taken, agent: Agent) -> list[sse.Frame]:
     owners = Owners(lambda: agent, long)
     turn = taken.turn
     decide.decide(turn.owner, turn.turn_id, 2, "approve", 0, owners=owners, settings=long)
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     return frames(taken)
 
 

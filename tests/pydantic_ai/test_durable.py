@@ -38,8 +38,9 @@ from functions.turns.takeover import Taken
 from functions.turns.tools import Call, Policy, tool
 from functions.wire.fold import fold
 from tests.pydantic_ai.scripted import Calls, Does, Piece, Script, ends, frames, own, take_over
+from tests.support.patience import wait_until
 from tests.turns.conftest import Create, settings
-from tests.turns.test_takeover import load, wait_until
+from tests.turns.test_takeover import load
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 
@@ -141,7 +142,7 @@ def test_requires_approval_is_our_approval(
         owners=owners,
         settings=settings(lease_seconds=30),
     )
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     assert ends(frames(taken)) == [outcome, ("ours", "ok", {"step": 3, "x": 1})]
     assert script.returns()[0] == told
     assert len(script.asked) == 2
@@ -288,7 +289,7 @@ def test_a_stopped_turn_ends_its_model_call(taken: Taken) -> None:
     for number in range(500):
         pieces += ["word ", 0.02, Does(partial(said.append, number))]
     own(taken, durable(Script(pieces).agent()))
-    wait_until(lambda: len(said) > 3, 20)
+    wait_until(lambda: len(said) > 3)
     cancel.cancel(taken.turn.owner, taken.turn.turn_id)
     events = frames(taken)
     assert events[-1].data == {"reason": "cancelled"}
@@ -318,9 +319,9 @@ def test_an_owner_that_lost_its_lease_does_not_wait_for_a_silent_model(create: C
             seen.append("given up")
 
     own(taken, durable(PydanticAgent(FunctionModel(stream_function=silent), name="scripted")))
-    wait_until(lambda: seen == ["asked"], 20)
+    wait_until(lambda: seen == ["asked"])
     taken.lease.lose("the container was starved")
-    wait_until(lambda: seen == ["asked", "given up"], 20)
+    wait_until(lambda: seen == ["asked", "given up"])
     take_over(taken, durable(Script(["Here."]).agent()))
     assert fold(frames(taken)).text == "Here."
 
@@ -341,9 +342,9 @@ def test_what_a_model_call_raises_once_it_is_given_up_is_nobodys(
             raise ValueError("sk-secret") from None
 
     owners = own(taken, durable(PydanticAgent(FunctionModel(stream_function=stubborn), name="s")))
-    wait_until(lambda: seen == ["asked"], 20)
+    wait_until(lambda: seen == ["asked"])
     taken.lease.lose("the container was starved")
-    wait_until(lambda: _over(owners, taken), 20)
+    wait_until(lambda: _over(owners, taken))
     gc.collect()
     assert [line for line in caplog.records if line.name == "asyncio"] == []
 
@@ -364,7 +365,7 @@ def converse(owner: str, run: Callable[[Turn], None], prompt: str) -> None:
         turn = record.load(record.turn_key(owner, turn_id))
         return turn is not None and turn.finished
 
-    wait_until(ended, 20)
+    wait_until(ended)
 
 
 def test_the_turns_of_a_session_see_what_was_said() -> None:
@@ -435,7 +436,7 @@ def test_what_is_remembered_is_the_same_after_a_takeover(create: Create) -> None
             turn.check()
 
     own(taken, Agent(run))
-    wait_until(lambda: len(remembered) == 1 and taken.lease.lost, 20)
+    wait_until(lambda: len(remembered) == 1 and taken.lease.lost)
     take_over(taken, Agent(run))
     assert frames(taken)[-1].type == "done"
     assert remembered[0] == remembered[1]

@@ -20,8 +20,9 @@ from functions.turns.takeover import Taken
 from functions.turns.tools import Call, Policy, tool
 from functions.wire import sse
 from functions.wire.fold import Fold, fold
+from tests.support.patience import wait_until
 from tests.turns.conftest import Create, lapse, settings
-from tests.turns.test_takeover import load, wait_until
+from tests.turns.test_takeover import load
 from tests.turns.test_writer import stored
 
 
@@ -29,7 +30,7 @@ def own(taken: Taken, run: Callable[[Turn], None], budget: Budget | None = None)
     """Run a turn to its end, or until its lease is lost; the frames of its journal."""
     agent = Agent(run, budget=budget or Budget())
     Owners(lambda: agent, settings(lease_seconds=30)).own(taken)
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     return list(sse.decode(stored(taken)))
 
 
@@ -113,7 +114,7 @@ def test_a_takeover_after_a_withdrawn_attempt_rewinds_to_the_last_finished_step(
         seen += writer.read(fold(sse.decode(seen)).cursor, timeout_seconds=5).frames
     taken.lease.lose("the container died")
     Owners(lambda: Agent(second), settings(lease_seconds=30)).take_over(lapse(taken))
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     frames = list(sse.decode(stored(taken)))
     assert [frame.data for frame in frames if frame.type == "rewind"][-1] == {"to": 1, "length": 7}
     assert fold(frames).text == "try 1, between try 1, "
@@ -216,10 +217,10 @@ def test_recorded_steps_are_never_refused(create: Create) -> None:
             turn.model("ask", 3, lambda _emit: None)
 
     Owners(lambda: Agent(run), settings(lease_seconds=30)).own(taken)
-    wait_until(lambda: told == ["done"] and taken.lease.lost, 20)
+    wait_until(lambda: told == ["done"] and taken.lease.lost)
     small = Agent(run, budget=Budget(model_steps=1, tool_calls=1, tokens=1))
     Owners(lambda: small, settings(lease_seconds=30)).take_over(lapse(taken))
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     assert told == ["done", "done"]
     assert list(sse.decode(stored(taken)))[-1].data["code"] == "budget_exceeded"
 
@@ -325,18 +326,18 @@ def test_a_call_that_was_begun_is_never_refused(create: Create) -> None:
     @tool(policy=Policy.IDEMPOTENT)
     def begun(call: Call) -> None:
         calls.append(call.step)
-        wait_until(lambda: len(calls) == 2, 20)
+        wait_until(lambda: len(calls) == 2)
 
     def run(turn: Turn) -> None:
         turn.call(begun)
         turn.model("ask", {}, lambda _emit: pytest.fail("asked"))
 
     Owners(lambda: Agent(run), settings(lease_seconds=30)).own(taken)
-    wait_until(lambda: calls == [1], 20)
+    wait_until(lambda: calls == [1])
     taken.lease.lose("the container died")
     over = Agent(run, budget=Budget(seconds=0.001))
     Owners(lambda: over, settings(lease_seconds=30)).take_over(lapse(taken))
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     frames = list(sse.decode(stored(taken)))
     assert [frame.data["status"] for frame in frames if frame.type == "tool_end"] == ["ok"]
     assert frames[-1].data["code"] == "budget_exceeded"

@@ -13,9 +13,10 @@ from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, Policy, tool
+from tests.support.patience import wait_until
 from tests.turns.conftest import Create, lapse, settings
 from tests.turns.test_release import wait_until_lapsed
-from tests.turns.test_takeover import load, wait_until
+from tests.turns.test_takeover import load
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 
@@ -77,10 +78,10 @@ def test_a_decision_counts_though_another_step_has_expired(create: Create) -> No
 
     owners = owning(run)
     owners.own(taken)
-    wait_until(lambda: is_waiting(taken), 20)
+    wait_until(lambda: is_waiting(taken))
     wait_until_lapsed(taken)
     answer(taken, 2, "approve", owners)
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     assert statuses(taken) == ["expired", "ok"]
 
 
@@ -101,8 +102,8 @@ def test_a_decision_counts_though_the_owner_of_another_step_died(
 
     first, second = owning(run), owning(run)
     first.own(taken)
-    wait_until(lambda: is_waiting(taken), 20)
-    wait_until(lambda: not first._owners, 20)
+    wait_until(lambda: is_waiting(taken))
+    wait_until(lambda: not first._owners)
     answer(taken, 1, "approve", first)
     assert begun.wait(20)
     died = first._owners[taken.turn.key]._taken
@@ -110,7 +111,7 @@ def test_a_decision_counts_though_the_owner_of_another_step_died(
     died.lease.lose("its container died")
     lapse(died)
     answer(taken, 2, "deny", second)
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     assert statuses(taken) == ["in_doubt", "denied"]
 
 
@@ -132,10 +133,10 @@ def test_a_decision_where_the_owner_that_asked_has_not_gone_yet(
 
     owners = owning(run)
     owners.own(taken)
-    wait_until(lambda: is_waiting(taken), 20)
+    wait_until(lambda: is_waiting(taken))
     assert taken.turn.key in owners._owners
     answer(taken, 1, "approve", owners)
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     assert statuses(taken) == ["ok"]
 
 
@@ -161,13 +162,13 @@ def test_a_crash_beside_a_call_that_is_not_asked_for_yet(
     taken.lease.lose("its container died")
     others = owning(run)
     others.take_over(lapse(taken))
-    wait_until(lambda: load(taken).status != record.RUNNING, 20)
+    wait_until(lambda: load(taken).status != record.RUNNING)
     assert is_waiting(taken)
     ended = "in_doubt" if policy is Policy.ONCE else "ok"
     assert statuses(taken) == ["waiting", ended]
-    wait_until(lambda: not others._owners, 20)
+    wait_until(lambda: not others._owners)
     answer(taken, 1, "approve", others)
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     assert statuses(taken) == ["ok", ended]
 
 
@@ -187,10 +188,10 @@ def test_a_call_whose_start_is_not_recorded_any_more_is_not_made(
         turn.call_all([(once, {}), (once, {})])
 
     owning(run).own(taken)
-    wait_until(lambda: len(calls) == 2, 20)
+    wait_until(lambda: len(calls) == 2)
     taken.lease.lose("its container died")
     steps.document(taken.turn.key, 1).delete()
     owning(run).take_over(lapse(taken))
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     assert load(taken).status == record.ERROR
     assert sorted(calls) == [1, 2]

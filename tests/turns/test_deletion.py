@@ -52,9 +52,9 @@ from tests.support.firestore_proxy import (
     Hold,
     touches,
 )
+from tests.support.patience import wait_until
 from tests.turns.conftest import settings
 from tests.turns.test_sessions import Chat, exchange, say, wait_long
-from tests.turns.test_takeover import wait_until
 
 pytestmark = pytest.mark.emulator
 
@@ -135,9 +135,9 @@ def test_nothing_is_left_of_a_deleted_turn(chat: Chat, run: Callable[[Turn], Non
     turn_id = chat.start(run, SECRET)
     key = record.turn_key(chat.owner, turn_id)
     if run is run_long:
-        wait_until(lambda: (tail := journal.tail(key)) is not None and tail.index > 2, 30)
+        wait_until(lambda: (tail := journal.tail(key)) is not None and tail.index > 2)
     else:
-        wait_until(lambda: chat.turn(turn_id).status != record.RUNNING, 30)
+        wait_until(lambda: chat.turn(turn_id).status != record.RUNNING)
     assert SECRET in repr(stored(key))
     assert deletion.delete_turn(chat.owner, turn_id) == Deleted(1, 0, more=False)
     require_gone(chat, turn_id)
@@ -160,7 +160,7 @@ def test_an_owner_of_a_deleted_turn_stops_and_cannot_add_to_it(chat: Chat) -> No
 
     turn_id = chat.start(run, SECRET)
     key = record.turn_key(chat.owner, turn_id)
-    wait_until(lambda: (tail := journal.tail(key)) is not None and tail.index > 2, 30)
+    wait_until(lambda: (tail := journal.tail(key)) is not None and tail.index > 2)
     deletion.delete_turn(chat.owner, turn_id)
     assert stopped.wait(30)
     require_gone(chat, turn_id)
@@ -190,9 +190,9 @@ def test_no_owner_of_an_earlier_epoch_can_add_to_a_deleted_turn(chat: Chat, *, e
     )
     assert frozen is not None
     turn_id, key = frozen.turn.turn_id, frozen.turn.key
-    wait_until(lambda: chat.turn(turn_id).lapsed, 30)
+    wait_until(lambda: chat.turn(turn_id).lapsed)
     Owners(lambda: Agent(model), chat.settings).take_over(chat.turn(turn_id))
-    wait_until(lambda: chat.turn(turn_id).finished, 30)
+    wait_until(lambda: chat.turn(turn_id).finished)
     places = len(list(journal.events(key).stream()))
     assert places > 1
     deletion.delete_turn(chat.owner, turn_id)
@@ -218,7 +218,7 @@ def test_a_turn_deleted_while_a_later_one_runs_does_not_come_back(chat: Chat) ->
     first = chat.run(say("one"), "1")
     second = chat.start(lambda _turn: wait_long(), "2")
     deletion.delete_turn(chat.owner, first)
-    wait_until(lambda: chat.turn(second).finished, 30)
+    wait_until(lambda: chat.turn(second).finished)
     assert [left for _, left in chat.left()] == [exchange("2", "")]
 
 
@@ -335,7 +335,7 @@ def test_everything_of_an_owner_is_deleted_and_nothing_of_another(chat: Chat) ->
         require_gone(chat, turn_id)
     assert sessions.page(chat.owner) == []
     assert deletion.delete_owner(chat.owner) == Deleted(0, 0, more=False)
-    wait_until(lambda: other.turn(theirs[1]).finished, 30)
+    wait_until(lambda: other.turn(theirs[1]).finished)
     assert [turn_id for turn_id, _ in other.left()] == theirs
 
 
@@ -388,7 +388,7 @@ def test_the_end_of_an_expired_turn_takes_the_session_from_nobody_else(
         stop.wait(60)
 
     old = chat.start(wait_for_a_person)
-    wait_until(lambda: chat.turn(old).status == record.WAITING, 30)
+    wait_until(lambda: chat.turn(old).status == record.WAITING)
     key = record.turn_key(chat.owner, old)
     record.reference(key).update({firestore.EXPIRE_AT: datetime.now(UTC)})
     go = threading.Event()

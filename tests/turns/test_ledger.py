@@ -19,8 +19,9 @@ from functions.turns.tools import Call, Happened, Policy, Tool, tool
 from functions.turns.transact import NO_THREAD
 from functions.wire import sse
 from tests.support.firestore_proxy import Answer, FirestoreProxy, touches
+from tests.support.patience import wait_until
 from tests.turns.conftest import Create, lapse, settings
-from tests.turns.test_takeover import load, wait_until
+from tests.turns.test_takeover import load
 from tests.turns.test_writer import stored
 
 pytestmark = pytest.mark.emulator
@@ -41,7 +42,7 @@ def owning(run: Callable[[Turn], object]) -> Owners:
 def own(taken: Taken, run: Callable[[Turn], object]) -> list[sse.Frame]:
     """Run a turn to its end; the frames of its journal."""
     owning(run).own(taken)
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     return list(sse.decode(stored(taken)))
 
 
@@ -143,7 +144,7 @@ def test_what_reconcile_cannot_say_leaves_the_step_in_doubt(
     assert called.wait(20)
     taken.lease.lose("the container died")
     owning(run).take_over(lapse(taken))
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     go.set()
     assert [outcome.status for outcome in outcomes] == ["in_doubt"]
     assert load(taken).status == "done"
@@ -169,7 +170,7 @@ def test_a_call_that_no_thread_can_be_had_for_is_an_error(taken: Taken, policy: 
 
     owning(run).own(taken)
     assert over.wait(20)  # nothing else begins a thread meanwhile
-    wait_until(lambda: load(taken).finished, 20)
+    wait_until(lambda: load(taken).finished)
     assert [(outcome.status, outcome.result["message"]) for outcome in outcomes] == [
         ("error", NO_THREAD)
     ]
@@ -218,7 +219,7 @@ def test_nobody_is_told_of_more_time_than_the_turn_has(taken: Taken) -> None:
         pass
 
     owning(lambda turn: turn.call(patient)).own(taken)
-    wait_until(lambda: load(taken).status == "waiting", 20)
+    wait_until(lambda: load(taken).status == "waiting")
     (pending,) = sse.decode(stored(taken))
     told = datetime.fromisoformat(pending.data["expiresAt"]).timestamp()
     assert abs(told - taken.turn.expire_at.timestamp()) <= 1
@@ -264,7 +265,7 @@ def test_a_transaction_that_comes_after_its_time_records_nothing(taken: Taken) -
         turn.token("on ")
         told.set()
         assert returned.wait(10)
-        wait_until(lambda: not any(one.name == "transaction" for one in threading.enumerate()), 10)
+        wait_until(lambda: not any(one.name == "transaction" for one in threading.enumerate()))
         turn.token("and on")
 
     frames = own(taken, run)

@@ -19,8 +19,8 @@ from functions.turns.limits import MINUTE, Granted, Limits, Look, Refused, Tally
 from functions.turns.record import Request
 from functions.turns.takeover import Taken
 from tests.support.firestore_proxy import Answer, DropAnswer, FirestoreProxy, touches
+from tests.support.patience import wait_until
 from tests.turns.conftest import settings
-from tests.turns.test_takeover import wait_until
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LIMITS = Limits(running=3, per_minute=5)
@@ -164,7 +164,7 @@ def test_a_turn_that_runs_no_more_makes_room(ended: str) -> None:
     if ended == "gone":
         document.delete()
     elif ended == "lapsed":
-        wait_until(lambda: not record.owned([taken.turn.key]), 10)
+        wait_until(lambda: not record.owned([taken.turn.key]))
     else:
         document.update({"status": ended})
     let_in = user.started()

@@ -18,9 +18,10 @@ from functions.turns.takeover import Taken
 from functions.turns.tools import Call, tool
 from functions.wire import sse
 from tests.support.firestore_proxy import Answer, FirestoreProxy, touches
+from tests.support.patience import wait_until
 from tests.turns.conftest import Create, settings
 from tests.turns.test_append import append, chunk
-from tests.turns.test_takeover import lapsed, load, wait_until
+from tests.turns.test_takeover import lapsed, load
 
 pytestmark = pytest.mark.emulator
 
@@ -92,7 +93,7 @@ def test_a_container_without_threads_gives_the_turn_up(
             mine.own(taken)
     else:
         mine.own(taken)
-    wait_until(lambda: load(taken).lapsed, 4)
+    wait_until(lambda: load(taken).lapsed)
     assert mine.writer(taken.turn.key) is None
     monkeypatch.undo()
 
@@ -137,8 +138,8 @@ def test_no_thread_outlives_its_turn(create: Create) -> None:
     turns = [create() for _ in range(20)]
     for taken in turns:
         mine.own(taken)
-    wait_until(lambda: all(load(taken).finished for taken in turns), 20)
-    wait_until(lambda: threading.active_count() <= before, 5)
+    wait_until(lambda: all(load(taken).finished for taken in turns))
+    wait_until(lambda: threading.active_count() <= before)
     assert not mine._owners
 
 

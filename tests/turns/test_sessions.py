@@ -41,9 +41,9 @@ from tests.support.firestore_proxy import (
     paths,
     touches,
 )
+from tests.support.patience import wait_until
 from tests.turns.conftest import settings
 from tests.turns.test_asking import again, attempts
-from tests.turns.test_takeover import wait_until
 
 pytestmark = pytest.mark.emulator
 
@@ -76,7 +76,7 @@ class Chat:
     def run(self, run: Callable[[Turn], None], prompt: str = "hello") -> str:
         """Start a turn and wait for its end."""
         turn_id = self.start(run, prompt)
-        wait_until(lambda: self.turn(turn_id).finished, 30)
+        wait_until(lambda: self.turn(turn_id).finished)
         return turn_id
 
     def turn(self, turn_id: str) -> record.Record:
@@ -239,7 +239,7 @@ def test_a_turn_that_is_no_more_holds_nobody_up(chat: Chat, end: str) -> None:
         reference.update({firestore.EXPIRE_AT: datetime.now(UTC)})
         with pytest.raises(SessionBusy):  # its owner may still be about to end it
             create(chat)
-        wait_until(lambda: chat.turn(taken.turn.turn_id).lapsed, 30)
+        wait_until(lambda: chat.turn(taken.turn.turn_id).lapsed)
     create(chat)
     assert chat.session().turns == 2
 
@@ -269,9 +269,9 @@ def test_a_session_past_its_time_begins_anew(chat: Chat) -> None:
 
 def take_over(chat: Chat, turn_id: str, run: Callable[[Turn], None]) -> sse.Frame:
     """Have another process's agent take a lapsed turn over; its terminal event."""
-    wait_until(lambda: chat.turn(turn_id).lapsed, 30)
+    wait_until(lambda: chat.turn(turn_id).lapsed)
     Owners(lambda: Agent(run), chat.settings).take_over(chat.turn(turn_id))
-    wait_until(lambda: chat.turn(turn_id).finished, 30)
+    wait_until(lambda: chat.turn(turn_id).finished)
     tail = journal.tail(chat.turn(turn_id).key)
     assert tail is not None
     return list(sse.decode(tail.frames))[-1]
@@ -284,7 +284,7 @@ def test_a_turn_sees_the_same_after_a_takeover_and_leaves_all_of_its_text(chat: 
     Owners(lambda: Agent(half), chat.settings).own(taken)
     seen: list[Any] = []
     key = taken.turn.key
-    wait_until(lambda: (tail := journal.tail(key)) is not None and tail.boundary.steps == 1, 30)
+    wait_until(lambda: (tail := journal.tail(key)) is not None and tail.boundary.steps == 1)
     taken.lease.lose("for the test")
 
     def whole(turn: Turn) -> None:
@@ -319,7 +319,7 @@ def test_of_a_long_text_of_dead_owners_no_more_is_read_than_is_kept(
 def test_an_abandoned_turn_frees_its_session_with_nobody_connected(chat: Chat) -> None:
     """A task finishes it: what it says is remembered."""
     taken = create(chat)
-    wait_until(lambda: chat.turn(taken.turn.turn_id).lapsed, 30)
+    wait_until(lambda: chat.turn(taken.turn.turn_id).lapsed)
     owners, until = Owners(lambda: Agent(say("late")), chat.settings), time.monotonic() + 30
     assert finish.finish(taken.turn.key, owners=owners, settings=chat.settings, until=until) is None
     assert chat.session().claim is None
@@ -406,7 +406,7 @@ def test_a_session_deleted_while_its_turn_ends_does_not_matter(
     rule.wait()
     sessions.reference(sessions.session_key(chat.owner, chat.id)).delete()
     go.set()
-    wait_until(lambda: chat.turn(turn_id).finished, 30)
+    wait_until(lambda: chat.turn(turn_id).finished)
     assert chat.turn(turn_id).status == record.DONE
     assert len(list(journal.events(chat.turn(turn_id).key).stream())) == 1
     assert sessions.load(chat.owner, chat.id) is None

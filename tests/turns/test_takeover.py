@@ -20,6 +20,7 @@ from functions.turns.takeover import Taken
 from functions.wire import sse
 from functions.wire.events import Done
 from tests.support.firestore_proxy import Answer, DropAnswer, FirestoreProxy, Hang, Hold, touches
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.turns.conftest import Create, settings
 from tests.turns.test_append import append, chunk, stored
 
@@ -28,14 +29,6 @@ pytestmark = pytest.mark.emulator
 EXPIRE_AT = datetime(2100, 1, 1, tzinfo=UTC)
 TURN = touches(r"agent_turns/[^/]+$")
 EVENTS = touches(r"agent_turns/[^/]+/agent_turn_events/\d+$")
-
-
-def wait_until(reached: Callable[[], bool], seconds: float = 5) -> None:
-    """Wait until `reached()`."""
-    until = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < until, "took too long"
-        time.sleep(0.01)
 
 
 def load(taken: Taken) -> Record:
@@ -234,20 +227,19 @@ def test_a_turn_whose_first_chunk_is_gone_is_never_run_again(create: Create) -> 
 
 
 def test_a_renewal_that_hangs_loses_the_lease_in_time(
-    faulty_storage: FirestoreProxy, create: Create
+    faulty_storage: FirestoreProxy, create: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner stops before anybody else may take the lease (L2)."""
-    taken = create()
-    lost_at: list[float] = []
-    taken.lease.on_lost = lambda: lost_at.append(time.monotonic())
+    """The owner stops before anybody else may take the lease (L2), and says so to its work."""
+    monkeypatch.setattr("functions.turns.lease.MARGIN_SECONDS", PATIENCE_SECONDS)
+    taken = create(lease_seconds=3)
+    told = threading.Event()
+    taken.lease.on_lost = told.set
     rule = faulty_storage.inject("Commit", Hang(), when=TURN)
     renewal = Renewal(
         record.reference(taken.turn.key), taken.lease, taken.turn.updated_at, EXPIRE_AT
     )
-    began = time.monotonic()
     renewal.start()
-    wait_until(lambda: taken.lease.lost, 3)
-    assert lost_at[0] - began < 1.1
+    assert told.wait(PATIENCE_SECONDS)
     faulty_storage.remove(rule)
     assert not load(taken).lapsed
     with pytest.raises(LeaseLost):

@@ -19,9 +19,9 @@ from functions.wire import sse
 from functions.wire.fold import fold
 from functions.wire.text import utf16_length
 from tests.support.firestore_proxy import FirestoreProxy, Hold
+from tests.support.patience import wait_until
 from tests.turns.conftest import Create, settings
 from tests.turns.test_asking import own
-from tests.turns.test_takeover import wait_until
 from tests.turns.test_writer import stored
 from tests.wire.test_values import nested
 
@@ -265,5 +265,5 @@ def test_a_transaction_that_begins_too_late_does_not_call_its_tool(
         wait_until(lambda: sse.ends_turn(stored(taken)))
     held.set()
     ours = {"transaction", "owner"}
-    wait_until(lambda: not any(one.name in ours for one in threading.enumerate()), 10)
+    wait_until(lambda: not any(one.name in ours for one in threading.enumerate()))
     assert called == []
