@@ -168,9 +168,7 @@ def next_pause(attempts: int, retry_after_seconds: float | None) -> float | None
     if attempts >= MOST_ATTEMPTS or not wanted <= LONGEST_PAUSE_SECONDS:  # no number, too
         return None
     jitter = random.uniform(0.5, 1)  # noqa: S311 - no secret
-    if retry_after_seconds is not None:
-        return wanted * (2 - jitter)
-    return FIRST_PAUSE_SECONDS * 2.0 ** (attempts - 1) * jitter
+    return max(FIRST_PAUSE_SECONDS * 2.0 ** (attempts - 1) * jitter, wanted * (2 - jitter))
 
 
 def require_recordable(position: int, name: str, request: Any) -> str:
