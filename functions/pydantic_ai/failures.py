@@ -26,6 +26,10 @@ _CUT = frozenset(
 let it through from the midst of a stream; which of the clients is installed is their matter, so by
 name."""
 
+_NOTHING_CAME = "Streamed response ended without content or tool calls"
+"""How every provider of Pydantic AI's words a stream that ended before its first piece. There is no
+type for it."""
+
 
 def sort(error: Exception) -> Exception:
     """The error to end an attempt with: ModelUnavailable, ModelFailed, or `error` as it is.
@@ -40,6 +44,8 @@ def sort(error: Exception) -> Exception:
 
 def _sort(error: Exception) -> Exception:
     match error:
+        case _ if _was_cut(error):
+            return _passing(error, None)
         case exceptions.ModelContextWindowExceededError():
             return ModelFailed("context_overflow", "the conversation is too long for the model")
         case exceptions.ModelAuthenticationError() | exceptions.ModelNotFoundError():
@@ -62,9 +68,13 @@ def _sort(error: Exception) -> Exception:
             # Of all models that were tried, the one that may answer later is worth the wait.
             each = [sort(one) for one in error.exceptions]
             return next((one for one in each if isinstance(one, ModelUnavailable)), each[-1])
-        case _ if _CUT & {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}:
-            return _passing(error, None)
     return error
+
+
+def _was_cut(error: Exception) -> bool:
+    if isinstance(error, exceptions.UnexpectedModelBehavior):
+        return error.message == _NOTHING_CAME
+    return bool(_CUT & {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__})
 
 
 def _passing(error: Exception, retry_after_seconds: float | None) -> ModelUnavailable:

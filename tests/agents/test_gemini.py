@@ -144,10 +144,13 @@ def test_a_stream_that_breaks_off_is_withdrawn_and_asked_again(model: Gemini, ta
     assert len(model.asked) == 3
 
 
-def test_a_clean_end_in_the_midst_of_a_response_is_a_cut_too(model: Gemini, taken: Taken) -> None:
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_a_clean_end_before_that_of_a_response_is_a_cut_too(
+    model: Gemini, taken: Taken, pieces: int
+) -> None:
     """Gemini's last chunk says why it ended: a stream without it is not whole."""
     whole = says("Half of ", "it, never sent")
-    model.say(Reply(whole.chunks[:1]), says("All of it."))
+    model.say(Reply(whole.chunks[:pieces]), says("All of it."))
     frames = run(taken, gemini.agent())
     assert fold(frames).text == "All of it."
     assert len(model.asked) == 2
