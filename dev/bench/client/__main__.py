@@ -69,7 +69,7 @@ def main() -> int:
         machine=machine,
         chromium=version,
         throttle=scale.throttle,
-        command=f"python -m dev.bench.client{' --quick' if options.quick else ''}{asked}",
+        command=f"venv/bin/python -m dev.bench.client{' --quick' if options.quick else ''}{asked}",
         streams=report.streams(measured),
         parsers=report.parsers(parsed),
         verdict="All met." if not unmet else f"**Not met:** {'; '.join(unmet)}.",

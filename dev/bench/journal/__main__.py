@@ -71,7 +71,7 @@ def _measure(names: list[str], *, quick: bool) -> list[Section]:
 
 
 def _command(options: argparse.Namespace) -> str:
-    words = ["python -m dev.bench.journal", *(["--quick"] if options.quick else [])]
+    words = ["venv/bin/python -m dev.bench.journal", *(["--quick"] if options.quick else [])]
     words += [f"--only {name}" for name in options.only or []]
     words += [f"--report {options.report}"] if options.report else []
     return " ".join(words)
