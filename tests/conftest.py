@@ -12,6 +12,7 @@ import pytest
 from dev import firestore_emulator as emulator_jar
 from dev import java
 from functions import firestore, settings
+from tests.support import leftover
 from tests.support.emulator import Emulator
 from tests.support.firestore_proxy import FirestoreProxy
 from tests.support.server import FunctionServer
@@ -50,9 +51,11 @@ def _connect(monkeypatch: pytest.MonkeyPatch, address: str) -> Iterator[None]:
     monkeypatch.setenv("THREADS", "16")
     monkeypatch.setattr(firestore, "_client", None)
     settings.settings.cache_clear()
-    # The first call of a process takes a second; leases in tests are not longer than that.
+    # The first call of a process takes a second, and on a busy machine longer than we wait.
     firestore.client().collection("warm").document("up").set({})
+    leftover.begin()
     yield
+    leftover.end()
     if firestore._client is not None:
         firestore._client.close()
     settings.settings.cache_clear()

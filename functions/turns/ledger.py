@@ -300,11 +300,12 @@ class Ledger:
     def _park(self, waiting: list[_Planned]) -> None:
         """Ask for the decisions, release the lease and end, as one commit. Raises Parked."""
         asked = []
+        now = self._now()
         for one in waiting:
             # Nobody can decide a turn that is gone: what a person is told must be true.
-            left = (self._turn.expire_at - self._now()).total_seconds()
+            left = (self._turn.expire_at - now).total_seconds()
             seconds = min(one.tool.approval_seconds or 0.0, left)
-            decide_by = one.step.decide_by or self._now() + timedelta(seconds=seconds)
+            decide_by = one.step.decide_by or now + timedelta(seconds=seconds)
             asked.append(replace(one.step, status=steps.WAITING, decide_by=decide_by))
         until = min(step.decide_by for step in asked if step.decide_by is not None)
 

@@ -14,8 +14,7 @@ from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Request
 from tests.support.patience import wait_until
-from tests.turns.conftest import settings
-from tests.turns.test_takeover import load
+from tests.turns.conftest import load, settings
 
 ROOT = Path(__file__).parents[2]
 TURN = "a-turn-that-has-ended-already"

@@ -21,8 +21,7 @@ from functions.wire import sse
 from functions.wire.fold import fold
 from tests.support.gemini import Gemini, Reply, call, cut_off, part, refuses, says
 from tests.support.patience import wait_until
-from tests.turns.conftest import Create, settings
-from tests.turns.test_takeover import load
+from tests.turns.conftest import Create, load, settings
 from tests.turns.test_writer import stored
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]

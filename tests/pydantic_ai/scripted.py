@@ -18,8 +18,7 @@ from functions.turns.program import Agent
 from functions.turns.takeover import Taken
 from functions.wire import sse
 from tests.support.patience import wait_until
-from tests.turns.conftest import lapse, settings
-from tests.turns.test_takeover import load
+from tests.turns.conftest import lapse, load, settings
 from tests.turns.test_writer import stored
 
 

@@ -39,8 +39,7 @@ from functions.turns.tools import Call, Policy, tool
 from functions.wire.fold import fold
 from tests.pydantic_ai.scripted import Calls, Does, Piece, Script, ends, frames, own, take_over
 from tests.support.patience import wait_until
-from tests.turns.conftest import Create, settings
-from tests.turns.test_takeover import load
+from tests.turns.conftest import Create, load, settings
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 

@@ -37,6 +37,8 @@ Grpc = Any
 _STREAMED_REQUESTS = frozenset({"Listen", "Write"})
 _MOST_CALLS_AT_ONCE = 200
 _POLL_SECONDS = 0.02
+_PATIENCE_SECONDS = 60.0
+"""Longer than any machine needs for what is waited for."""
 _NO_DEADLINE_SECONDS = 1e8
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -258,7 +260,7 @@ class FirestoreProxy:
         when: Callable[[Call], bool] = lambda call: call.answered is not None,
         *,
         count: int = 1,
-        timeout: float = 10,
+        timeout: float = _PATIENCE_SECONDS,
     ) -> tuple[Call, ...]:
         """Return the calls of a method for which `when` holds, once there are `count` of them.
 
@@ -324,7 +326,7 @@ class Rule:
     after: int = 0
     fired: int = 0
 
-    def wait(self, count: int = 1, *, timeout: float = 10) -> None:
+    def wait(self, count: int = 1, *, timeout: float = _PATIENCE_SECONDS) -> None:
         """Return once the rule has fired this often; TimeoutError if it does not in time."""
         self.proxy.wait(lambda: self.fired >= count, f"{count} times {self.faults}", timeout)
 

@@ -12,6 +12,7 @@ from dev import payments
 from dev.ports import free_port
 from dev.project import ROOT
 from tests.support.emulator import wait_for_port
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class PaymentServer:
@@ -24,7 +25,7 @@ class PaymentServer:
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(payments.program(self._port), cwd=ROOT)
         try:
-            wait_for_port(self._port, self._process, seconds=30)
+            wait_for_port(self._port, self._process, seconds=PATIENCE_SECONDS)
         except RuntimeError:
             self.__exit__()
             raise
@@ -49,7 +50,7 @@ class PaymentServer:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers or {})
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as refusal:
             with refusal:

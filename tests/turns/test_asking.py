@@ -20,16 +20,15 @@ from functions.turns.takeover import Taken
 from functions.turns.tools import Call, Policy, tool
 from functions.wire import sse
 from functions.wire.fold import Fold, fold
-from tests.support.patience import wait_until
-from tests.turns.conftest import Create, lapse, settings
-from tests.turns.test_takeover import load
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.turns.conftest import Create, lapse, load, settings
 from tests.turns.test_writer import stored
 
 
 def own(taken: Taken, run: Callable[[Turn], None], budget: Budget | None = None) -> list[sse.Frame]:
     """Run a turn to its end, or until its lease is lost; the frames of its journal."""
     agent = Agent(run, budget=budget or Budget())
-    Owners(lambda: agent, settings(lease_seconds=30)).own(taken)
+    Owners(lambda: agent, settings()).own(taken)
     wait_until(lambda: load(taken).finished)
     return list(sse.decode(stored(taken)))
 
@@ -57,7 +56,7 @@ def again(seconds: float = 0.0) -> ModelUnavailable:
 def _taken(storage: None, create: Create) -> Taken:
     """A turn of this process, with a lease that lasts the test."""
     assert storage is None
-    return create(lease_seconds=30)
+    return create()
 
 
 @pytest.mark.emulator
@@ -95,8 +94,8 @@ def test_a_takeover_after_a_withdrawn_attempt_rewinds_to_the_last_finished_step(
     create: Create,
 ) -> None:
     """The rewind of an attempt finishes nothing: the boundary stays where it was."""
-    taken = create(lease_seconds=30)
-    started = Owners(lambda: Agent(first), settings(lease_seconds=30))
+    taken = create()
+    started = Owners(lambda: Agent(first), settings())
 
     def first(turn: Turn) -> None:
         turn.model("one", {}, attempts({"one": 1}))
@@ -111,9 +110,9 @@ def test_a_takeover_after_a_withdrawn_attempt_rewinds_to_the_last_finished_step(
     writer = started.own(taken)
     seen = b""
     while seen.count(b"event: rewind") < 2:
-        seen += writer.read(fold(sse.decode(seen)).cursor, timeout_seconds=5).frames
+        seen += writer.read(fold(sse.decode(seen)).cursor, timeout_seconds=PATIENCE_SECONDS).frames
     taken.lease.lose("the container died")
-    Owners(lambda: Agent(second), settings(lease_seconds=30)).take_over(lapse(taken))
+    Owners(lambda: Agent(second), settings()).take_over(lapse(taken))
     wait_until(lambda: load(taken).finished)
     frames = list(sse.decode(stored(taken)))
     assert [frame.data for frame in frames if frame.type == "rewind"][-1] == {"to": 1, "length": 7}
@@ -205,7 +204,7 @@ def test_a_turn_that_goes_on_for_ever_ends_by_its_budget(
 @pytest.mark.usefixtures("storage")
 def test_recorded_steps_are_never_refused(create: Create) -> None:
     """A re-run under a smaller budget goes on to the first step that is not recorded."""
-    taken = create(lease_seconds=30)
+    taken = create()
     told: list[str] = []
 
     def run(turn: Turn) -> None:
@@ -219,10 +218,10 @@ def test_recorded_steps_are_never_refused(create: Create) -> None:
         else:
             turn.model("ask", 3, lambda _emit: None)
 
-    Owners(lambda: Agent(run), settings(lease_seconds=30)).own(taken)
+    Owners(lambda: Agent(run), settings()).own(taken)
     wait_until(lambda: told == ["done"] and taken.lease.lost)
     small = Agent(run, budget=Budget(model_steps=1, tool_calls=1, tokens=1))
-    Owners(lambda: small, settings(lease_seconds=30)).take_over(lapse(taken))
+    Owners(lambda: small, settings()).take_over(lapse(taken))
     wait_until(lambda: load(taken).finished)
     assert told == ["done", "done"]
     assert list(sse.decode(stored(taken)))[-1].data["code"] == "budget_exceeded"
@@ -234,7 +233,7 @@ def test_time_in_which_nobody_owned_the_turn_does_not_count(taken: Taken) -> Non
     turn = load(taken)
     later = replace(turn, read_at=turn.read_at + timedelta(hours=5))
     assert later.owned_seconds > 5 * 3600
-    new = takeover.take_over(later, settings=settings(lease_seconds=30))
+    new = takeover.take_over(later, settings=settings())
     assert new is not None
     assert load(taken).owned_seconds < 0
     assert record.load(taken.turn.key) is not None
@@ -272,10 +271,16 @@ def test_done_says_what_the_agent_concluded(taken: Taken) -> None:
     assert frames[-1].data == {"reason": "length", "usage": {"outputTokens": 7}}
 
 
-def for_ever(emit: Emit) -> None:
-    """A model that does not come to an end."""
-    while True:
-        emit("more ")
+def for_ever(turn: Turn) -> Callable[[Emit], None]:
+    """A model that has not come to an end when the turn's time is over."""
+
+    def call(emit: Emit) -> None:
+        emit("half ")
+        turn._began -= 2 * turn._budget.seconds
+        while True:
+            emit("more ")
+
+    return call
 
 
 def nested(turn: Turn) -> Callable[[Emit], None]:
@@ -298,7 +303,7 @@ def hard(emit: Emit) -> None:
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda _turn: for_ever, "budget_exceeded"),
+        (for_ever, "budget_exceeded"),
         (nested, "nested_step"),
         (lambda _turn: hard, "agent_failed"),
     ],
@@ -314,7 +319,7 @@ def test_a_turn_that_ends_in_the_midst_of_a_response_takes_its_text_back(
         turn.token("Before. ")
         turn.model("ask", {}, call(turn))
 
-    frames = own(taken, run, Budget(seconds=0.5))
+    frames = own(taken, run)
     assert frames[-1].data["code"] == code
     assert fold(frames).text == "First. Before. "
 
@@ -323,7 +328,7 @@ def test_a_turn_that_ends_in_the_midst_of_a_response_takes_its_text_back(
 @pytest.mark.usefixtures("storage")
 def test_a_call_that_was_begun_is_never_refused(create: Create) -> None:
     """Its owner died, and the time is over: what came of it is found out and told first."""
-    taken = create(lease_seconds=30)
+    taken = create()
     calls: list[int] = []
 
     @tool(policy=Policy.IDEMPOTENT)
@@ -335,11 +340,11 @@ def test_a_call_that_was_begun_is_never_refused(create: Create) -> None:
         turn.call(begun)
         turn.model("ask", {}, lambda _emit: pytest.fail("asked"))
 
-    Owners(lambda: Agent(run), settings(lease_seconds=30)).own(taken)
+    Owners(lambda: Agent(run), settings()).own(taken)
     wait_until(lambda: calls == [1])
     taken.lease.lose("the container died")
     over = Agent(run, budget=Budget(seconds=0.001))
-    Owners(lambda: over, settings(lease_seconds=30)).take_over(lapse(taken))
+    Owners(lambda: over, settings()).take_over(lapse(taken))
     wait_until(lambda: load(taken).finished)
     frames = list(sse.decode(stored(taken)))
     assert [frame.data["status"] for frame in frames if frame.type == "tool_end"] == ["ok"]

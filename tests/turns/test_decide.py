@@ -13,15 +13,10 @@ from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, Policy, tool
-from tests.support.patience import wait_until
-from tests.turns.conftest import Create, lapse, settings
-from tests.turns.test_release import wait_until_lapsed
-from tests.turns.test_takeover import load
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.turns.conftest import Create, lapse, load, settings
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
-
-LEASE = 30.0
-"""Longer than a test: nothing lapses by itself."""
 
 
 @pytest.fixture
@@ -46,15 +41,14 @@ def refund(call: Call) -> int:
 
 def owning(run: Callable[[Turn], None]) -> Owners:
     """A process that serves this agent."""
-    return Owners(lambda: Agent(run), settings(lease_seconds=LEASE))
+    return Owners(lambda: Agent(run), settings())
 
 
 def answer(taken: Taken, step: int, decision: str, owners: Owners) -> Admitted:
     """Decide a step of the turn."""
     turn = taken.turn
-    changed = settings(lease_seconds=LEASE)
     return decide.decide(
-        turn.owner, turn.turn_id, step, decision, 0, owners=owners, settings=changed
+        turn.owner, turn.turn_id, step, decision, 0, owners=owners, settings=settings()
     )
 
 
@@ -71,7 +65,7 @@ def is_waiting(taken: Taken) -> bool:
 
 def test_a_decision_counts_though_another_step_has_expired(create: Create) -> None:
     """The turn may be taken over by then, and nobody did: the step itself is in its time."""
-    taken = create(lease_seconds=LEASE)
+    taken = create()
 
     def run(turn: Turn) -> None:
         turn.call_all([(hasty, {}), (refund, {})])
@@ -79,7 +73,7 @@ def test_a_decision_counts_though_another_step_has_expired(create: Create) -> No
     owners = owning(run)
     owners.own(taken)
     wait_until(lambda: is_waiting(taken))
-    wait_until_lapsed(taken)
+    wait_until(lambda: load(taken).lapsed)
     answer(taken, 2, "approve", owners)
     wait_until(lambda: load(taken).finished)
     assert statuses(taken) == ["expired", "ok"]
@@ -89,7 +83,7 @@ def test_a_decision_counts_though_the_owner_of_another_step_died(
     create: Create, go: threading.Event
 ) -> None:
     """It is recorded by whoever takes the turn over for it."""
-    taken = create(lease_seconds=LEASE)
+    taken = create()
     begun = threading.Event()
 
     @tool(approval_seconds=600)
@@ -105,7 +99,7 @@ def test_a_decision_counts_though_the_owner_of_another_step_died(
     wait_until(lambda: is_waiting(taken))
     wait_until(lambda: not first._owners)
     answer(taken, 1, "approve", first)
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE_SECONDS)
     died = first._owners[taken.turn.key]._taken
     assert died is not None
     died.lease.lose("its container died")
@@ -119,7 +113,7 @@ def test_a_decision_where_the_owner_that_asked_has_not_gone_yet(
     create: Create, go: threading.Event
 ) -> None:
     """Its thread is still there, though the turn waits: the process runs the turn all the same."""
-    taken = create(lease_seconds=LEASE)
+    taken = create()
     asked: list[bool] = []
 
     def run(turn: Turn) -> None:
@@ -145,7 +139,7 @@ def test_a_crash_beside_a_call_that_is_not_asked_for_yet(
     create: Create, go: threading.Event, policy: Policy
 ) -> None:
     """Calls that need no approval run first. The next owner finds them, asks for the other."""
-    taken = create(lease_seconds=LEASE)
+    taken = create()
     begun = threading.Event()
 
     @tool(policy=policy)
@@ -158,7 +152,7 @@ def test_a_crash_beside_a_call_that_is_not_asked_for_yet(
         turn.call_all([(refund, {}), (beside, {})])
 
     owning(run).own(taken)
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE_SECONDS)
     taken.lease.lose("its container died")
     others = owning(run)
     others.take_over(lapse(taken))
@@ -176,7 +170,7 @@ def test_a_call_whose_start_is_not_recorded_any_more_is_not_made(
     create: Create, go: threading.Event
 ) -> None:
     """Another of its response was begun, and so it was, too: the turn ends instead."""
-    taken = create(lease_seconds=LEASE)
+    taken = create()
     calls: list[int] = []
 
     @tool()

@@ -52,9 +52,11 @@ from tests.support.firestore_proxy import (
     Hold,
     touches,
 )
-from tests.support.patience import wait_until
+from tests.support.lapse import lapse
+from tests.support.leftover import stay
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.turns.conftest import settings
-from tests.turns.test_sessions import Chat, exchange, say, wait_long
+from tests.turns.test_sessions import Chat, exchange, say
 
 pytestmark = pytest.mark.emulator
 
@@ -114,13 +116,22 @@ def run_long(turn: Turn) -> None:
     model(turn)
     for _ in range(1000):
         turn.token(SECRET)
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def wait_for_a_person(turn: Turn) -> None:
     """Say it, and wait."""
     model(turn)
     turn.call(ask, what=SECRET)
+
+
+def waiting_for(go: threading.Event) -> Callable[[Turn], None]:
+    """An agent that ends when it may."""
+
+    def run(_turn: Turn) -> None:
+        go.wait()
+
+    return run
 
 
 def fail(turn: Turn) -> None:
@@ -162,7 +173,7 @@ def test_an_owner_of_a_deleted_turn_stops_and_cannot_add_to_it(chat: Chat) -> No
     key = record.turn_key(chat.owner, turn_id)
     wait_until(lambda: (tail := journal.tail(key)) is not None and tail.index > 2)
     deletion.delete_turn(chat.owner, turn_id)
-    assert stopped.wait(30)
+    assert stopped.wait(PATIENCE_SECONDS)
     require_gone(chat, turn_id)
 
 
@@ -190,8 +201,7 @@ def test_no_owner_of_an_earlier_epoch_can_add_to_a_deleted_turn(chat: Chat, *, e
     )
     assert frozen is not None
     turn_id, key = frozen.turn.turn_id, frozen.turn.key
-    wait_until(lambda: chat.turn(turn_id).lapsed)
-    Owners(lambda: Agent(model), chat.settings).take_over(chat.turn(turn_id))
+    Owners(lambda: Agent(model), chat.settings).take_over(lapse(key))
     wait_until(lambda: chat.turn(turn_id).finished)
     places = len(list(journal.events(key).stream()))
     assert places > 1
@@ -216,8 +226,10 @@ def test_a_deleted_turn_leaves_the_history_that_later_turns_see(chat: Chat) -> N
 def test_a_turn_deleted_while_a_later_one_runs_does_not_come_back(chat: Chat) -> None:
     """The later one's end writes its own entry alone."""
     first = chat.run(say("one"), "1")
-    second = chat.start(lambda _turn: wait_long(), "2")
+    go = threading.Event()
+    second = chat.start(waiting_for(go), "2")
     deletion.delete_turn(chat.owner, first)
+    go.set()
     wait_until(lambda: chat.turn(second).finished)
     assert [left for _, left in chat.left()] == [exchange("2", "")]
 
@@ -269,7 +281,10 @@ def test_a_deletion_that_breaks_off_goes_on_with_the_next_call(chat: Chat) -> No
     for part in (deletion._leave_session, deletion._bury, deletion._delete_steps):
         writes = part(key)
         assert writes is not None
-        assert firestore.commit(writes, timeout_seconds=5).kind is firestore.Kind.APPLIED
+        assert (
+            firestore.commit(writes, timeout_seconds=PATIENCE_SECONDS).kind
+            is firestore.Kind.APPLIED
+        )
         assert deletion.delete_owner(chat.owner, seconds=0).more
     assert deletion.delete_owner(chat.owner) == Deleted(1, 1, more=False)
     require_gone(chat, turn_id)
@@ -292,15 +307,17 @@ def test_a_deletion_gets_through_bad_answers(
     require_gone(chat, turn_id)
 
 
-def test_a_long_journal_is_deleted_in_several_commits(chat: Chat) -> None:
+def test_a_long_journal_is_deleted_in_several_commits(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More chunks and steps than one commit takes."""
+    monkeypatch.setattr(deletion, "BATCH_DOCUMENTS", 30)
 
     def run(turn: Turn) -> None:
-        for _ in range(deletion.BATCH_DOCUMENTS + 20):
+        for _ in range(50):
             turn.model("m", None, lambda emit: emit(SECRET))
 
-    turn_id = chat.start(run, SECRET)
-    wait_until(lambda: chat.turn(turn_id).finished, 120)
+    turn_id = chat.run(run, SECRET)
     assert deletion.delete_turn(chat.owner, turn_id) == Deleted(1, 0, more=False)
     require_gone(chat, turn_id)
 
@@ -308,7 +325,7 @@ def test_a_long_journal_is_deleted_in_several_commits(chat: Chat) -> None:
 def test_a_session_is_deleted_and_its_running_turn_stopped(chat: Chat) -> None:
     """Its id then begins a new session; its turns can still be read."""
     first = chat.run(say("one"))
-    second = chat.start(lambda _turn: wait_long())
+    second = chat.start(lambda _turn: stay())
     with pytest.raises(SessionBusy):
         chat.start(say("x"))
     assert deletion.delete_session(chat.owner, chat.id) == Deleted(0, 1, more=False)
@@ -322,8 +339,8 @@ def test_a_session_is_deleted_and_its_running_turn_stopped(chat: Chat) -> None:
 
 def test_everything_of_an_owner_is_deleted_and_nothing_of_another(chat: Chat) -> None:
     """Turns that run, wait or are finished, in sessions or without; sessions; what is counted."""
-    other = Chat()
-    theirs = [other.run(say("kept")), other.start(lambda _turn: wait_long())]
+    other, go = Chat(), threading.Event()
+    theirs = [other.run(say("kept")), other.start(waiting_for(go))]
     mine = [chat.run(model, SECRET), chat.start(run_long, SECRET)]
     chat.id = "another"
     mine.append(chat.start(wait_for_a_person, SECRET))
@@ -335,6 +352,7 @@ def test_everything_of_an_owner_is_deleted_and_nothing_of_another(chat: Chat) ->
         require_gone(chat, turn_id)
     assert sessions.page(chat.owner) == []
     assert deletion.delete_owner(chat.owner) == Deleted(0, 0, more=False)
+    go.set()
     wait_until(lambda: other.turn(theirs[1]).finished)
     assert [turn_id for turn_id, _ in other.left()] == theirs
 
@@ -382,11 +400,7 @@ def test_the_end_of_an_expired_turn_takes_the_session_from_nobody_else(
     faulty_storage: FirestoreProxy,
 ) -> None:
     """Another turn claims it while the deletion is about to release it (H1)."""
-    chat, stop = Chat(), threading.Event()
-
-    def wait(_turn: Turn) -> None:
-        stop.wait(60)
-
+    chat = Chat()
     old = chat.start(wait_for_a_person)
     wait_until(lambda: chat.turn(old).status == record.WAITING)
     key = record.turn_key(chat.owner, old)
@@ -396,10 +410,9 @@ def test_the_end_of_an_expired_turn_takes_the_session_from_nobody_else(
     deleting = threading.Thread(target=deletion.delete_turn, args=(chat.owner, old))
     deleting.start()
     end.wait()
-    new = chat.start(wait)
+    new = chat.start(lambda _turn: stay())
     go.set()
-    deleting.join(60)
+    deleting.join()
     claim = chat.session().claim
     assert claim is not None
     assert claim.turn_id == new
-    stop.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import pytest
 from pydantic import BeforeValidator
 
 from functions import firestore
-from functions.turns import steps
+from functions.turns import steps, transact
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Outcome, Turn
 from functions.turns.takeover import Taken
@@ -19,15 +20,12 @@ from functions.turns.tools import Call, Happened, Policy, Tool, tool
 from functions.turns.transact import NO_THREAD
 from functions.wire import sse
 from tests.support.firestore_proxy import Answer, FirestoreProxy, touches
-from tests.support.patience import wait_until
-from tests.turns.conftest import Create, lapse, settings
-from tests.turns.test_takeover import load
+from tests.support.leftover import stay
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.turns.conftest import Create, lapse, load, settings
 from tests.turns.test_writer import stored
 
 pytestmark = pytest.mark.emulator
-
-LEASE = 30.0
-"""Longer than a test: nothing lapses by itself."""
 
 
 def owning(run: Callable[[Turn], object]) -> Owners:
@@ -36,7 +34,7 @@ def owning(run: Callable[[Turn], object]) -> Owners:
     def agent(turn: Turn) -> None:
         run(turn)
 
-    return Owners(lambda: Agent(agent), settings(lease_seconds=LEASE))
+    return Owners(lambda: Agent(agent), settings())
 
 
 def own(taken: Taken, run: Callable[[Turn], object]) -> list[sse.Frame]:
@@ -56,7 +54,7 @@ def any_of(_call: Call, *, value: Any) -> Any:
 def _taken(storage: None, create: Create) -> Taken:
     """A turn of this process, with a lease that lasts the test."""
     assert storage is None
-    return create(lease_seconds=LEASE)
+    return create()
 
 
 def test_a_result_that_fails_as_it_is_read_is_an_outcome(taken: Taken) -> None:
@@ -119,7 +117,7 @@ def _mistaken(_call: Call) -> Any:
 
 
 def _silent(_call: Call) -> Happened | None:
-    threading.Event().wait(30)
+    stay()
     return Happened("late")
 
 
@@ -128,49 +126,46 @@ def test_what_reconcile_cannot_say_leaves_the_step_in_doubt(
     taken: Taken, reconcile: Callable[..., Any]
 ) -> None:
     """It raises, answers what it may not, or says nothing for longer than its tool may take."""
-    called, go = threading.Event(), threading.Event()
+    called = threading.Event()
 
     def hold(_call: Call) -> None:
         called.set()
-        go.wait(30)
+        stay()
 
-    held = Tool(hold, reconcile=reconcile, timeout_seconds=1)
     outcomes: list[Outcome] = []
 
-    def run(turn: Turn) -> None:
-        outcomes.append(turn.call(held))
+    def holding(seconds: float) -> Owners:
+        held = Tool(hold, reconcile=reconcile, timeout_seconds=seconds)
+        return owning(lambda turn: outcomes.append(turn.call(held)))
 
-    owning(run).own(taken)
-    assert called.wait(20)
+    holding(PATIENCE_SECONDS).own(taken)
+    assert called.wait(PATIENCE_SECONDS)
     taken.lease.lose("the container died")
-    owning(run).take_over(lapse(taken))
+    holding(1).take_over(lapse(taken))
     wait_until(lambda: load(taken).finished)
-    go.set()
     assert [outcome.status for outcome in outcomes] == ["in_doubt"]
     assert load(taken).status == "done"
 
 
 @pytest.mark.parametrize("policy", Policy)
-def test_a_call_that_no_thread_can_be_had_for_is_an_error(taken: Taken, policy: Policy) -> None:
+def test_a_call_that_no_thread_can_be_had_for_is_an_error(
+    taken: Taken, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is known not to have been made: neither in doubt, nor the end of the turn."""
     outcomes: list[Outcome] = []
-    over = threading.Event()
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name in {"tool-pay", "transaction"}:
+            raise RuntimeError("can't start new thread")
+        real(thread)
 
     @tool(policy=policy)
     def pay(_call: Call) -> None:
         raise AssertionError("called")
 
-    def run(turn: Turn) -> None:
-        usual = threading.stack_size(2**46)  # more than there is: as when no thread is left
-        try:
-            outcomes.append(turn.call(pay))
-        finally:
-            threading.stack_size(usual)
-            over.set()
-
-    owning(run).own(taken)
-    assert over.wait(20)  # nothing else begins a thread meanwhile
-    wait_until(lambda: load(taken).finished)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    own(taken, lambda turn: outcomes.append(turn.call(pay)))
     assert [(outcome.status, outcome.result["message"]) for outcome in outcomes] == [
         ("error", NO_THREAD)
     ]
@@ -207,7 +202,7 @@ def test_a_transaction_that_was_called_invalid_once_is_tried_again(
         call.staged.set(firestore.client().document("effects/small"), {"text": "x"})
 
     outcomes: list[Outcome] = []
-    own(create(lease_seconds=LEASE), lambda turn: outcomes.append(turn.call(small)))
+    own(create(), lambda turn: outcomes.append(turn.call(small)))
     assert (rule.fired, outcomes[0].status) == (1, "ok")
 
 
@@ -246,17 +241,34 @@ def test_options_that_cannot_hold_are_refused(options: dict[str, Any]) -> None:
         Tool(_at_once, **options)
 
 
-def test_a_transaction_that_comes_after_its_time_records_nothing(taken: Taken) -> None:
+class Clock:
+    """The time of a module, which a test puts forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self.sleep = time.sleep
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return time.monotonic() + self.ahead
+
+
+def test_a_transaction_that_comes_after_its_time_records_nothing(
+    taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its body ends while the turn goes on: its writes, and a second outcome, are refused, and the
     turn's owner stays its owner.
     """
     late = firestore.client().collection("effects").document(taken.turn.key)
     told, returned = threading.Event(), threading.Event()
+    clock = Clock()
+    monkeypatch.setattr(transact, "time", clock)
 
-    @tool(policy=Policy.TRANSACTIONAL, timeout_seconds=2)
+    @tool(policy=Policy.TRANSACTIONAL, timeout_seconds=60)
     def slow(call: Call) -> str:
         call.staged.set(late, {"count": 1})
-        told.wait(20)
+        clock.ahead = 61
+        assert told.wait(PATIENCE_SECONDS)
         returned.set()
         return "late"
 
@@ -264,7 +276,7 @@ def test_a_transaction_that_comes_after_its_time_records_nothing(taken: Taken) -
         assert turn.call(slow).status == "timeout"
         turn.token("on ")
         told.set()
-        assert returned.wait(10)
+        assert returned.wait(PATIENCE_SECONDS)
         wait_until(lambda: not any(one.name == "transaction" for one in threading.enumerate()))
         turn.token("and on")
 

@@ -19,7 +19,7 @@ from functions.turns.limits import MINUTE, Granted, Limits, Look, Refused, Tally
 from functions.turns.record import Request
 from functions.turns.takeover import Taken
 from tests.support.firestore_proxy import Answer, DropAnswer, FirestoreProxy, touches
-from tests.support.patience import wait_until
+from tests.support.lapse import lapse
 from tests.turns.conftest import settings
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -116,7 +116,7 @@ class User:
 @pytest.mark.parametrize("limit", ["running", "per_minute"])
 def test_ten_starts_at_once_are_not_let_in_over_the_limit(limit: str) -> None:
     """One below the limit, one of ten gets in."""
-    user = User(**{limit: 4}, lease_seconds=30)
+    user = User(**{limit: 4})
     for _ in range(3):
         user.started()
     line = threading.Barrier(10)
@@ -154,7 +154,7 @@ def test_a_start_again_attaches_at_the_limit() -> None:
 @pytest.mark.parametrize("ended", ["done", "waiting", "gone", "lapsed"])
 def test_a_turn_that_runs_no_more_makes_room(ended: str) -> None:
     """It is looked at when the limit is reached, and not before."""
-    user = User(running=2, lease_seconds=4)
+    user = User(running=2)
     taken = user.started()
     user.started()
     with pytest.raises(TooManyRunningTurns) as refused:
@@ -164,7 +164,8 @@ def test_a_turn_that_runs_no_more_makes_room(ended: str) -> None:
     if ended == "gone":
         document.delete()
     elif ended == "lapsed":
-        wait_until(lambda: not record.owned([taken.turn.key]))
+        lapse(taken.turn.key)
+        assert not record.owned([taken.turn.key])
     else:
         document.update({"status": ended})
     let_in = user.started()
@@ -217,7 +218,7 @@ def test_a_start_whose_answer_is_lost_counts_once(faulty_storage: FirestoreProxy
 @pytest.mark.usefixtures("storage")
 def test_of_two_tabs_one_gets_the_session() -> None:
     """The other one is told which turn has it; a refusal counts nothing."""
-    user = User(lease_seconds=9)
+    user = User()
     line = threading.Barrier(4)
 
     def start(_: int) -> Taken | SessionBusy | None:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from functions.errors import AtCapacity, LeaseLost, NotConfigured
 from functions.turns import journal, record
-from functions.turns.lease import Renewal
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.runner import MAX_ATTEMPTS
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, tool
 from functions.wire import sse
-from tests.support.firestore_proxy import Answer, FirestoreProxy, touches
-from tests.support.patience import wait_until
-from tests.turns.conftest import Create, settings
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.turns.conftest import Create, lapsed, load, renew, settings, shortened
 from tests.turns.test_append import append, chunk
-from tests.turns.test_takeover import lapsed, load
 
 pytestmark = pytest.mark.emulator
 
@@ -86,7 +84,7 @@ def test_a_container_without_threads_gives_the_turn_up(
         real(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    taken = create()
+    taken = shortened(create(), 1)
     mine = owners(lambda turn: turn.token("x"))
     if name == "owner":
         with pytest.raises(AtCapacity):
@@ -94,29 +92,31 @@ def test_a_container_without_threads_gives_the_turn_up(
     else:
         mine.own(taken)
     wait_until(lambda: load(taken).lapsed)
-    assert mine.writer(taken.turn.key) is None
-    monkeypatch.undo()
+    wait_until(lambda: mine.writer(taken.turn.key) is None)
 
 
-def test_a_step_is_not_begun_after_the_lease_is_lost(
-    faulty_storage: FirestoreProxy, create: Create
-) -> None:
+@pytest.mark.usefixtures("storage")
+def test_a_step_is_not_begun_after_the_lease_is_lost(create: Create) -> None:
     """The agent slept through the loss; its next step does not run (W3)."""
     called: list[str] = []
-    woke = threading.Event()
+    sleeps, sees = threading.Event(), threading.Event()
+    wakes = threading.Event()
 
     def run(turn: Turn) -> None:
-        time.sleep(1.6)
+        sleeps.set()
+        wakes.wait()
         try:
             turn.model("m", None, lambda _emit: called.append("called"))
         except LeaseLost:
-            woke.set()
+            sees.set()
             raise
 
     taken = create()
-    faulty_storage.inject("Commit", Answer("UNAVAILABLE"), when=touches(r"agent_turns/[^/]+$"))
     owners(run).own(taken)
-    assert woke.wait(4)
+    assert sleeps.wait(PATIENCE_SECONDS)
+    taken.lease._clock = lambda: time.monotonic() + taken.lease.holder.seconds
+    wakes.set()
+    assert sees.wait(PATIENCE_SECONDS)
     assert called == []
 
 
@@ -124,10 +124,9 @@ def test_a_step_is_not_begun_after_the_lease_is_lost(
 def test_a_turn_past_its_retention_is_not_renewed(create: Create) -> None:
     """A blocked agent cannot hold a turn for ever."""
     taken = create()
-    soon = taken.turn.updated_at
-    renewal = Renewal(record.reference(taken.turn.key), taken.lease, taken.turn.updated_at, soon)
-    renewal.start()
-    wait_until(lambda: taken.lease.lost, 1)
+    renew(replace(taken, turn=replace(taken.turn, expire_at=taken.turn.updated_at)), 1)
+    assert taken.lease.lost
+    assert load(taken).holder.beat == 0
 
 
 @pytest.mark.usefixtures("storage")
@@ -154,7 +153,7 @@ def test_a_step_begun_inside_a_tool_ends_the_turn(create: Create) -> None:
 
         turn.call(nesting)
 
-    taken = create(lease_seconds=5)
+    taken = create()
     owners(run).own(taken)
     wait_until(lambda: load(taken).finished)
     assert last_event(taken).data["code"] == "nested_step"

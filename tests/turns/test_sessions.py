@@ -41,8 +41,10 @@ from tests.support.firestore_proxy import (
     paths,
     touches,
 )
-from tests.support.patience import wait_until
-from tests.turns.conftest import settings
+from tests.support.lapse import lapse
+from tests.support.leftover import stay
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.turns.conftest import LONGEST_LEASE, settings
 from tests.turns.test_asking import again, attempts
 
 pytestmark = pytest.mark.emulator
@@ -51,14 +53,18 @@ SESSION = touches(r"agent_sessions/[^/]+")
 CHUNK = touches(r"agent_turns/[^/]+/agent_turn_events/\d+")
 
 
+def ends(commit: Any) -> bool:
+    """Whether it is the commit of the end of a turn of a session."""
+    return SESSION(commit) and CHUNK(commit)
+
+
 class Chat:
     """One user's session, whose turns this process runs with agents of one turn each."""
 
     def __init__(self) -> None:
         self.owner = f"uid:{uuid.uuid4()}"
         self.id = "chat"
-        # Long leases and patience: a busy machine is no test's subject here.
-        self.settings = settings(max_turns_per_minute=1000, lease_seconds=9)
+        self.settings = settings(max_turns_per_minute=1000)
 
     def start(self, run: Callable[[Turn], None], prompt: str = "hello") -> str:
         """Start a turn; its id. Raises as `admission.start` does."""
@@ -199,7 +205,7 @@ def test_a_turn_that_fails_or_is_stopped_frees_the_session(chat: Chat) -> None:
     with pytest.raises(Exception, match="the agent failed"):
         chat.start(fail)
     chat.run(remember_and_fail)
-    stopped = chat.start(lambda turn: turn.model("m", None, lambda _emit: wait_long()))
+    stopped = chat.start(lambda turn: turn.model("m", None, lambda _emit: stay()))
     with pytest.raises(SessionBusy):
         chat.start(say("x"))
     assert cancel.cancel(chat.owner, stopped) == record.CANCELLED
@@ -208,14 +214,9 @@ def test_a_turn_that_fails_or_is_stopped_frees_the_session(chat: Chat) -> None:
     assert [messages for _, messages in chat.left()] == [["so far"], exchange("a", "b")]
 
 
-def wait_long() -> None:
-    """Stay until well after the test looked."""
-    time.sleep(3)
-
-
 def test_another_turn_of_a_busy_session_is_told_which_turn_has_it(chat: Chat) -> None:
     """And the same turn again attaches."""
-    turn_id = chat.start(lambda _turn: wait_long())
+    turn_id = chat.start(lambda _turn: stay())
     with pytest.raises(SessionBusy) as raised:
         chat.start(say("x"))
     assert raised.value.more == {"turnId": turn_id}
@@ -239,7 +240,7 @@ def test_a_turn_that_is_no_more_holds_nobody_up(chat: Chat, end: str) -> None:
         reference.update({firestore.EXPIRE_AT: datetime.now(UTC)})
         with pytest.raises(SessionBusy):  # its owner may still be about to end it
             create(chat)
-        wait_until(lambda: chat.turn(taken.turn.turn_id).lapsed)
+        lapse(taken.turn.key)
     create(chat)
     assert chat.session().turns == 2
 
@@ -251,7 +252,7 @@ def create(chat: Chat) -> Any:
         str(uuid.uuid4()),
         Request("x", "chat"),
         agent_version="1",
-        settings=settings(lease_seconds=3),
+        settings=settings(),
     )
     assert taken is not None
     return taken
@@ -268,9 +269,9 @@ def test_a_session_past_its_time_begins_anew(chat: Chat) -> None:
 
 
 def take_over(chat: Chat, turn_id: str, run: Callable[[Turn], None]) -> sse.Frame:
-    """Have another process's agent take a lapsed turn over; its terminal event."""
-    wait_until(lambda: chat.turn(turn_id).lapsed)
-    Owners(lambda: Agent(run), chat.settings).take_over(chat.turn(turn_id))
+    """Have another process's agent take over a turn that nobody runs; its terminal event."""
+    turn = lapse(record.turn_key(chat.owner, turn_id))
+    Owners(lambda: Agent(run), chat.settings).take_over(turn)
     wait_until(lambda: chat.turn(turn_id).finished)
     tail = journal.tail(chat.turn(turn_id).key)
     assert tail is not None
@@ -319,8 +320,9 @@ def test_of_a_long_text_of_dead_owners_no_more_is_read_than_is_kept(
 def test_an_abandoned_turn_frees_its_session_with_nobody_connected(chat: Chat) -> None:
     """A task finishes it: what it says is remembered."""
     taken = create(chat)
-    wait_until(lambda: chat.turn(taken.turn.turn_id).lapsed)
-    owners, until = Owners(lambda: Agent(say("late")), chat.settings), time.monotonic() + 30
+    lapse(taken.turn.key)
+    owners = Owners(lambda: Agent(say("late")), chat.settings)
+    until = time.monotonic() + PATIENCE_SECONDS
     assert finish.finish(taken.turn.key, owners=owners, settings=chat.settings, until=until) is None
     assert chat.session().claim is None
     assert chat.left() == [(taken.turn.turn_id, exchange("x", "late"))]
@@ -330,7 +332,7 @@ def half(turn: Turn) -> None:
     """Finish a step, say something that is withdrawn, and hang."""
     turn.model("m", None, lambda emit: emit("the first half"))
     turn.token(" withdrawn")
-    wait_long()
+    stay()
 
 
 @pytest.mark.parametrize("lost", ["deleted", "another turn's", "an entry"])
@@ -384,7 +386,7 @@ def test_a_turn_leaves_its_entry_once_whatever_the_answer(
     """The answer to the terminal commit is lost, or it was not applied."""
     chat = Chat()
     chat.run(say("one"), "1")
-    faulty_storage.inject("Commit", *faults, when=SESSION, times=2, after=1)
+    faulty_storage.inject("Commit", *faults, when=ends, times=2)
     second = chat.run(say("two"), "2")
     assert chat.turn(second).status == record.DONE
     assert [messages for _, messages in chat.left()] == [exchange("1", "one"), exchange("2", "two")]
@@ -400,7 +402,7 @@ def test_a_session_deleted_while_its_turn_ends_does_not_matter(
     """
     chat = Chat()
     go = threading.Event()
-    faulty_storage.inject("Commit", fault, when=SESSION, times=1, after=1)
+    faulty_storage.inject("Commit", fault, when=ends, times=1)
     rule = faulty_storage.inject("BatchGetDocuments", Hold(go), when=CHUNK, times=1)
     turn_id = chat.start(say("x"))
     rule.wait()
@@ -417,8 +419,7 @@ def test_a_session_deleted_while_its_turn_is_stopped_does_not_matter(
 ) -> None:
     """The stop looks again, and ends the turn without it."""
     chat = Chat()
-    chat.settings = settings(lease_seconds=30)
-    turn_id = chat.start(lambda _turn: wait_long())
+    turn_id = chat.start(lambda _turn: stay())
     go = threading.Event()
     rule = faulty_storage.inject("Commit", Hold(go), when=SESSION, times=1)
     said: list[str] = []
@@ -427,17 +428,18 @@ def test_a_session_deleted_while_its_turn_is_stopped_does_not_matter(
     rule.wait()
     sessions.reference(sessions.session_key(chat.owner, chat.id)).delete()
     go.set()
-    stop.join(30)
+    stop.join()
     assert said == [record.CANCELLED]
     assert sessions.load(chat.owner, chat.id) is None
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_a_session_and_the_limits_cost(faulty_storage: FirestoreProxy) -> None:
     """A start: one read of both documents, written in the commit that creates the turn. The end:
     the session, in the commit of the terminal event. Nothing else.
     """
     chat = Chat()
-    chat.settings = settings(lease_seconds=30)  # no renewal comes between
+    chat.settings = settings(lease_seconds=LONGEST_LEASE)  # no renewal comes between
     chat.run(say("x"))
     began = time.monotonic()
     chat.start(lambda _turn: None)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.emulator
 def _taken(storage: None, create: Create) -> Taken:
     """A turn of this process, with a lease that lasts the test."""
     assert storage is None
-    return create(lease_seconds=30)
+    return create()
 
 
 @tool(policy=Policy.IDEMPOTENT)
@@ -233,10 +233,10 @@ def test_a_turn_goes_on_though_nobody_reads_the_log(
         assert turn.call(fails).status == "error"
         turn.token("on")
 
-    for name in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, name, Closed())
-    frames = own(taken, run)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        for name in ("stdout", "stderr"):
+            patch.setattr(sys, name, Closed())
+        frames = own(taken, run)
     assert [frame.type for frame in frames] == ["tool_start", "tool_end", "token", "done"]
 
 
@@ -255,9 +255,9 @@ def test_a_transaction_that_begins_too_late_does_not_call_its_tool(
     def run(turn: Turn) -> None:
         turn.call(book)
 
-    taken = create(lease_seconds=30)
+    taken = create()
     rule = faulty_storage.inject("BeginTransaction", Hold(held))
-    Owners(lambda: Agent(run), settings(lease_seconds=30)).own(taken)
+    Owners(lambda: Agent(run), settings()).own(taken)
     wait_until(lambda: any(call.rule is rule for call in faulty_storage.calls))
     if lost:
         taken.lease.lose("somebody else has it")

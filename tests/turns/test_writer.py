@@ -17,7 +17,8 @@ from functions.turns.writer import Writer
 from functions.wire import sse
 from functions.wire.events import Done, Rewind, ToolStart
 from tests.support.firestore_proxy import FirestoreProxy, Hold, touches
-from tests.turns.conftest import Create
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.turns.conftest import LONGEST_LEASE, Create
 
 EVENTS = touches(r"agent_turns/[^/]+/agent_turn_events/\d+$")
 pytestmark = pytest.mark.emulator
@@ -34,14 +35,14 @@ def writer_of(taken: Taken) -> Writer:
 def taken(storage: None, create: Create) -> Taken:
     """A turn of this process, with a lease that lasts the test."""
     assert storage is None
-    return create(lease_seconds=30)
+    return create(lease_seconds=LONGEST_LEASE)
 
 
 def read_all(writer: Writer, cursor: int = 0) -> bytes:
     """All frames until the turn has ended."""
     frames = b""
     while not sse.ends_turn(frames):
-        read = writer.read(cursor, timeout_seconds=5)
+        read = writer.read(cursor, timeout_seconds=PATIENCE_SECONDS)
         assert read.state is State.OPEN
         assert read.frames, "nothing came"
         frames += read.frames
@@ -78,7 +79,7 @@ def test_what_is_shown_is_what_is_journaled(taken: Taken) -> None:
         if number % 500 == 0:
             writer.commit(finishes_step=True)
     finish(taken, writer)
-    reader.join(20)
+    reader.join()
     assert shown[0] == stored(taken)
     ids = [frame.id for frame in sse.decode(shown[0])]
     assert ids == list(range(1, 4002))
@@ -88,12 +89,12 @@ def test_only_tokens_are_shown_before_their_commit(
     faulty_storage: FirestoreProxy, create: Create
 ) -> None:
     """Anything else waits for it, and tokens behind it wait, too (W1)."""
-    taken = create(lease_seconds=30)
+    taken = create(lease_seconds=LONGEST_LEASE)
     writer = writer_of(taken)
     writer.token("before")
     writer.commit()
     go = threading.Event()
-    rule = faulty_storage.inject("Commit", Hold(go), when=EVENTS, times=1)
+    rule = faulty_storage.inject("Commit", Hold(go), when=EVENTS)
     committer = threading.Thread(target=lambda: writer.commit([ToolStart(1, "pay", {})]))
     committer.start()
     rule.wait(1)
@@ -101,8 +102,8 @@ def test_only_tokens_are_shown_before_their_commit(
     behind.start()
     assert writer.read(1, timeout_seconds=0.3).frames == b""
     go.set()
-    committer.join(5)
-    behind.join(5)
+    committer.join()
+    behind.join()
     kinds = [frame.type for frame in sse.decode(writer.read(0, timeout_seconds=1).frames)]
     assert kinds == ["token", "tool_start", "token"]
     finish(taken, writer)
@@ -147,11 +148,14 @@ def test_an_agent_waits_when_the_window_is_used_up(
     faulty_storage: FirestoreProxy, create: Create
 ) -> None:
     """No id above the last confirmed one plus W is ever shown (N2)."""
-    taken = create(lease_seconds=30)
+    taken = create(lease_seconds=LONGEST_LEASE)
     object.__setattr__(taken.turn, "window", 10)
     writer = writer_of(taken)
     go = threading.Event()
-    rule = faulty_storage.inject("Commit", Hold(go), when=EVENTS, times=1)
+    rule = faulty_storage.inject("Commit", Hold(go), when=EVENTS)
+
+    def shown() -> list[int]:
+        return [frame.id for frame in sse.decode(writer.read(0, timeout_seconds=0).frames)]
 
     def speak() -> None:
         for _ in range(25):
@@ -160,11 +164,11 @@ def test_an_agent_waits_when_the_window_is_used_up(
     agent = threading.Thread(target=speak)
     agent.start()
     rule.wait(1)
+    wait_until(lambda: len(shown()) >= 10)
     time.sleep(0.3)
-    shown = [frame.id for frame in sse.decode(writer.read(0, timeout_seconds=0).frames)]
-    assert shown == list(range(1, 11))
+    assert shown() == list(range(1, 11))
     go.set()
-    agent.join(5)
+    agent.join()
     finish(taken, writer)
     ids = [frame.id for frame in sse.decode(stored(taken))]
     assert ids == list(range(1, 27))
@@ -187,7 +191,7 @@ def test_readers_at_every_cursor_get_the_rest(taken: Taken) -> None:
         writer.token(f"{number} ")
     finish(taken, writer)
     for reader in readers:
-        reader.join(10)
+        reader.join()
     whole = stored(taken)
     assert results == {cursor: sse.after(whole, cursor) for cursor in range(0, 50, 5)}
 
