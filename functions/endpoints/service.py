@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from functions import logs
@@ -31,8 +32,12 @@ class Service:
         self._shutdown.watch()
 
     def _drain(self) -> None:
-        """No new streams; turns released; open streams end by themselves after that."""
+        """No new streams; turns released; open streams end by themselves after that. A turn that
+        was just begun has its look scheduled: its client may never come back.
+        """
         logs.info("draining")
+        until = time.monotonic() + DRAIN_SECONDS
         self.slots.close()
         self.owners.drain(within_seconds=DRAIN_SECONDS)
+        self.queue.settle(within_seconds=until - time.monotonic())
         logs.info("drained")

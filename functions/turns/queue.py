@@ -1,6 +1,7 @@
 """The queue of looks: tasks of Cloud Tasks that have `finishturn` look at a turn later.
 
-F1: whoever creates a turn, or decides a step of one, schedules a look at it, beside the stream.
+F1: whoever creates a turn, or decides a step of one, schedules a look at it, beside the stream. A
+container that is told to end does so before it ends.
 F4: where no queue can be reached, everything else works: nothing is raised, one warning a while.
 """
 
@@ -30,6 +31,7 @@ _AT_ONCE = 4
 """Threads of one container that schedule. A queue that hangs holds up so many, and no turn."""
 _MOST_WAITING = 1000
 """Looks that wait for one of them; a container runs far fewer turns at once."""
+_POLL_SECONDS = 0.02
 _QUIET_SECONDS = 300.0
 """After a failure: how long no warning is written."""
 
@@ -67,6 +69,12 @@ class Queue:
             with self._waiting_lock:
                 self._threads -= 1
             self._warn("no thread")
+
+    def settle(self, *, within_seconds: float) -> None:
+        """Return once all first looks are scheduled, or given up, or after so long."""
+        until = time.monotonic() + within_seconds
+        while self._threads and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
 
     def _work(self) -> None:
         """Schedule what waits, until nothing does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +17,8 @@ import pytest
 from functions.wire.fold import Fold
 from tests.conftest import Serve
 from tests.support.client import folded, headers, new_turn_id, resume, start
+from tests.support.patience import wait_until
+from tests.support.queue import TaskQueue
 from tests.support.server import FunctionServer
 from tests.support.sse import Frame, RawStream
 
@@ -268,3 +271,22 @@ def test_sigterm_is_left_to_gunicorn(serve: Serve) -> None:
     server = serve("resume_turn", LEASE_SECONDS=LEASE_SECONDS)
     assert stop(server) < PLATFORM_SECONDS / 2
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_container_ends_after_the_looks_at_its_turns_are_scheduled(serve: Serve) -> None:
+    """A turn that was just begun, and whose client left, would have nobody to finish it."""
+    hold = threading.Event()
+    with TaskQueue(hold=hold) as queue:
+        owner = serve(
+            "start_turn", LEASE_SECONDS=LEASE_SECONDS, CLOUD_TASKS_EMULATOR_HOST=queue.address
+        )
+        with start(owner, new_turn_id(), [["count", 1, 200, 20]]) as stream:
+            stream.read_until(3)
+            stream.abort()
+        owner.terminate()
+        wait_until(lambda: "lease released" in words(owner))
+        time.sleep(0.5)  # or it would be drained now
+        assert "drained" not in words(owner)
+        hold.set()
+        assert owner.wait(PLATFORM_SECONDS) == 0, owner.output()
+        assert len(queue.tasks(1)) == 1
