@@ -16,6 +16,7 @@ MARK = "AGENT_TURNS_KILLS_TEST"
 
 
 @pytest.mark.emulator
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("firestore_emulator")  # it skips the test where there is none
 @pytest.mark.parametrize(("agent", "count"), [("tools", 20), ("pydantic", 8)])
 def test_containers_killed_at_random(tmp_path: Path, agent: str, count: int) -> None:
@@ -29,7 +30,7 @@ def test_containers_killed_at_random(tmp_path: Path, agent: str, count: int) -> 
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=280,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert re.search(

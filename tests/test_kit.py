@@ -14,7 +14,7 @@ from functions.turns.program import Agent, Turn
 from functions.turns.tools import Call, Policy, tool
 from tests.support.kit import CrashPoint, Kit
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.timeout(240)]
 
 
 def note(call: Call) -> None:
@@ -119,7 +119,7 @@ def test_a_tool_of_the_shop_holds_what_its_policy_says(
     order = os.urandom(4).hex()
     effect = (lambda: bool(shop.keys())) if point is EFFECT else None
     # A transaction that died may hold its locks for up to a minute, on the emulator.
-    run = shop.kit.run(f"{name} {order}", crash_at=point, effect=effect, timeout=90)
+    run = shop.kit.run(f"{name} {order}", crash_at=point, effect=effect, timeout=180)
     assert run.outcomes == {1: outcome}
     assert run.text == f"{name}: {outcome}"
     assert run.runs == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,9 @@ import yaml
 from functions.turns.durations import Durations
 from tests.conftest import Serve
 from tests.support.client import cancel, error_of, folded, new_turn_id, resume, start
+from tests.support.lapse import lapse_turn
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.server import FunctionServer
 from tests.support.sse import RawStream
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +25,9 @@ MESSAGE = re.compile(r'jsonPayload\.message=(?:"([^"]+)"|\(([^)]+)\))')
 FIELD = re.compile(r"EXTRACT\(jsonPayload\.(\w+)\)")
 
 Line = dict[str, Any]
+
+LONG = {"LEASE_SECONDS": "20"}
+"""No busy machine loses it."""
 
 
 def metrics() -> dict[str, Any]:
@@ -46,27 +51,33 @@ def code_of_refusal(stream: RawStream) -> str:
         return str(error_of(stream)["code"])
 
 
+def said(server: FunctionServer, message: str) -> int:
+    """How often it has logged that."""
+    return sum(line["message"] == message for line in server.log_lines())
+
+
 @pytest.fixture
-def troubled(serve: Serve, tmp_path: Path) -> tuple[str, list[Line], list[Line]]:
+def troubled(serve: Serve, storage: None, tmp_path: Path) -> tuple[str, list[Line], list[Line]]:
     """A turn with everything: killed in a tool, taken over, followed, stopped, refused.
 
     Its id, the lines of its first container, and those of all others.
     """
+    assert storage is None
     effects, hold, turn_id = tmp_path / "effects", tmp_path / "hold", new_turn_id()
     hold.touch()
     script = [
         ["say", "a"],
         ["tools", ["once", {"path": str(effects), "hold": str(hold)}]],
-        ["count", 1, 2000, 40],
+        ["count", 1, 10_000, 40],
     ]
-    first = serve("start_turn")
-    second, third = (serve("resume_turn", LEASE_SECONDS="6") for _ in range(2))
+    first = serve("start_turn", **LONG)
+    second, third = (serve("resume_turn", **LONG) for _ in range(2))
     with start(first, turn_id, script) as stream:
         stream.read_until("tool_start")
-        while not effects.exists():
-            time.sleep(0.01)
+        wait_until(effects.exists)
         before = first.log_lines()
         first.kill()
+    lapse_turn(turn_id)
     with resume(second, turn_id) as owner:
         owner.read_until("rewind")
         with resume(third, turn_id) as follower:
@@ -77,21 +88,19 @@ def troubled(serve: Serve, tmp_path: Path) -> tuple[str, list[Line], list[Line]]
         owner.read_to_end()
     assert code_of_refusal(resume(third, "bad")) == "bad_turn_id"
     short, failing = new_turn_id(), new_turn_id()
-    drained = serve("start_turn")
+    drained = serve("start_turn", **LONG)
     with start(drained, short, [["say", "x"]]) as stream:
         stream.read_to_end()
     with start(drained, failing, [["say", "x"], ["sleep", 0.5], ["raise", "no"]]) as stream:
         stream.read_to_end()
-    with start(drained, new_turn_id(), [["count", 1, 1000, 20]]) as stream:
+    with start(drained, new_turn_id(), [["count", 1, 10_000, 20]]) as stream:
         stream.read_until(2)
         drained.terminate()
-        drained.wait(10)
+        drained.wait(PATIENCE_SECONDS)
         stream.read_to_end()
         assert not folded(stream).ended
-    until = time.monotonic() + 10
-    while not any(line["message"] == "owner ended" for line in second.log_lines()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: said(second, "owner ended") == 1)
+    wait_until(lambda: said(second, "stream ended") == said(third, "stream ended") == 1)
     lines = [line for one in (second, third, canceller, drained) for line in one.log_lines()]
     return turn_id, before, lines
 

@@ -17,7 +17,7 @@ from dev.kills.subject import SUBJECTS, Subject
 from dev.project import LOCAL_PROJECT, ROOT
 from dev.survive.client import RefusedError
 
-_COLD_TRIES = 5
+_TRIES = 10
 _REPORTS = ROOT / "docs" / "reports"
 
 
@@ -74,8 +74,7 @@ def _run(subject: Subject, count: int, seed: int, at_once: int) -> list[kill.End
             resumer=resumer,
             folder=Path(folder),
         )
-        _warm_up(site)
-        seconds = site.uninterrupted()
+        seconds = _undisturbed(site)
         ended: list[kill.Ended] = []
         while missing := count - sum(len(one.found) for one in ended):
             # More than once, for a turn may end before its second container is killed.
@@ -84,12 +83,18 @@ def _run(subject: Subject, count: int, seed: int, at_once: int) -> list[kill.End
         return ended
 
 
-def _warm_up(site: kill.Site) -> None:
-    """Run a turn for nothing: the first call of a cold emulator may take longer than a lease."""
-    for _ in range(_COLD_TRIES):
-        with contextlib.suppress(RefusedError):
+def _undisturbed(site: kill.Site) -> float:
+    """How long a turn takes that nothing happens to. The first of them is run for nothing: a call
+    of a cold emulator may take longer than a lease.
+
+    Raises:
+        DisturbedError: this machine is too busy for any of them.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(RefusedError, kill.DisturbedError):
             site.uninterrupted()
-            return
+            return site.uninterrupted()
+    raise kill.DisturbedError("no turn keeps its lease on this machine")
 
 
 def _play(site: kill.Site, turns: Sequence[kill.Turn], at_once: int) -> list[kill.Ended]:

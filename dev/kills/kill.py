@@ -88,6 +88,10 @@ def plan(count: int, seed: int, seconds: float, *, first: int = 0) -> list[Turn]
     return turns
 
 
+class DisturbedError(RuntimeError):
+    """A turn that nothing should happen to lost its lease: the machine was too busy."""
+
+
 class Site:
     """Where turns are run: the storage, and two containers that are not killed."""
 
@@ -113,7 +117,11 @@ class Site:
         self._its_path = Path()
 
     def uninterrupted(self) -> float:
-        """Run a turn that nothing happens to, keep its text, and return how long it took."""
+        """Run a turn that nothing happens to, keep its text, and return how long it took.
+
+        Raises:
+            DisturbedError: its owner lost the lease.
+        """
         client, path = self._client(), self._path()
         begun = time.monotonic()
         client.start(self._starter.port, str(path))
@@ -121,6 +129,8 @@ class Site:
         took = time.monotonic() - begun
         self.text = client.fold.text
         state = self._look(client, path)
+        if state.epoch != 1:
+            raise DisturbedError
         self._messages, self._its_path = state.messages, path
         wrong = check.problems(
             self._subject,

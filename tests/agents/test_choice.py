@@ -24,6 +24,8 @@ import sys, time
 import main
 from dev import token
 from flask import Flask, request
+from functions import firestore
+firestore.client().collection("warm").document("up").get()  # however long that takes
 claims = token.claims("demo-agent-turns", token.APP, token.TTL_SECONDS, time.time())
 headers = {"X-Firebase-AppCheck": token.encode(claims), "X-Stream-Turn-Id": sys.argv[1]}
 with Flask("replay").test_request_context("/", headers=headers):

@@ -16,13 +16,16 @@ from functions.agents import demo, demo_tools
 from functions.wire.fold import Fold
 from tests.conftest import Serve
 from tests.support.client import decide, folded, headers, new_turn_id, resume
-from tests.support.firestore_proxy import FirestoreProxy, Hold, touches
+from tests.support.firestore_proxy import FirestoreProxy, Hold, paths, touches
+from tests.support.lapse import lapse_turn
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.payments import PaymentServer
 from tests.support.server import FunctionServer
 from tests.support.sse import Frame, Ping, RawStream
 
 PACE = "rate=500 silence=0 words=12"
-STORY = f"Open a ticket, look up the order (query=4) and charge me 19 dollars {PACE}"
+STORY = f"Open a ticket, look up the order (query=8) and charge me 19 dollars {PACE}"
+"""The query outlasts the others on any machine."""
 REFUND = f"Refund me 19 dollars {PACE}"
 PLAN = "Let me think about that.\n\n"
 STORY_TOLD = (
@@ -30,9 +33,7 @@ STORY_TOLD = (
     "Order A-17 is a fence and a lease.\n"
     "19.00 dollars are charged to order A-17.\n\n"
 )
-STEPS = touches(r"agent_turns/[^/]+/agent_turn_steps/\d+$")
-OUTCOME_OF_THE_CHARGE = 3
-"""Commits of steps before it: the plan's, the three starts in one, the ticket's."""
+CHARGE = touches(r"agent_turns/[^/]+/agent_turn_steps/000004$")
 STAY = threading.Event()
 """Never set: a commit that is held by it stays where it is."""
 
@@ -54,8 +55,9 @@ def demo_of(serve: Serve, payments: PaymentServer) -> Serve:
     """Serve one function of `main.py`, whose agent is the demo."""
 
     def start(target: str, **environ: Any) -> FunctionServer:
-        given = {"SOURCE": str(ROOT / "main.py"), "DEMO_PAYMENTS_URL": payments.url, **environ}
-        return serve(target, **given)
+        given = {"SOURCE": str(ROOT / "main.py"), "DEMO_PAYMENTS_URL": payments.url}
+        # No busy machine loses such a lease.
+        return serve(target, **{**given, "LEASE_SECONDS": "20", **environ})
 
     return start
 
@@ -91,6 +93,12 @@ def tickets(*streams: RawStream) -> set[str]:
 def all_tickets() -> set[str]:
     """The ids of the tickets that there are."""
     return {one.id for one in firestore.client().collection(demo_tools.TICKETS).stream()}
+
+
+def outcome_of_the_charge(commit: Any) -> bool:
+    """Whether it is recorded by this commit: the one of its start begins others, too."""
+    written = [path for path in paths(commit) if "/agent_turn_steps/" in path]
+    return len(written) == 1 and CHARGE(commit)
 
 
 def in_the_silence(frames: list[Frame | Ping]) -> bool:
@@ -159,7 +167,7 @@ def test_a_plain_prompt_calls_no_tool(demo_of: Serve, payments: PaymentServer) -
     """It plans and answers."""
     prompt = f"Tell me about leases {PACE}"
     with ask(demo_of("start_turn"), new_turn_id(), prompt) as stream:
-        stream.read_to_end()
+        stream.read_to_end(timeout=PATIENCE_SECONDS)
         assert folded(stream).text == expected(prompt)
         assert statuses(stream) == {}
     assert payments.effects()["calls"] == 0
@@ -173,7 +181,7 @@ def test_an_uninterrupted_turn_does_each_thing_once(
     """Side by side: the query is the last to end. The ticket is what its `tool_end` says."""
     before = all_tickets()
     with ask(demo_of("start_turn"), new_turn_id(), STORY) as stream:
-        stream.read_to_end(timeout=30)
+        stream.read_to_end(timeout=PATIENCE_SECONDS)
         assert folded(stream).text == expected(STORY, STORY_TOLD)
         assert list(statuses(stream).items())[-1] == ("slow_query", "ok")
         assert set(statuses(stream).values()) == {"ok"}
@@ -195,13 +203,14 @@ def test_an_owner_killed_in_the_silence_costs_nothing(
     before, owner, turn_id = all_tickets(), demo_of("start_turn"), new_turn_id()
     state = Fold()
     with ask(owner, turn_id, STORY) as cut:
-        cut.read_until(in_the_silence)
+        cut.read_until(in_the_silence, timeout=PATIENCE_SECONDS)
         cut.abort()
         folded(cut, into=state)
         owner.kill()
+    lapse_turn(turn_id)
     assert "slow_query" not in statuses(cut)
     with resume(demo_of("resume_turn"), turn_id, state.cursor) as stream:
-        stream.read_to_end(timeout=30)
+        stream.read_to_end(timeout=PATIENCE_SECONDS)
         folded(stream, into=state)
     assert state.ended is not None
     assert state.ended.type == "done"
@@ -221,18 +230,17 @@ def test_an_owner_killed_before_the_charge_is_recorded_charges_once(
     """The payment server is asked twice, with one key; the ticket's transaction took place."""
     before, turn_id = all_tickets(), new_turn_id()
     owner = demo_of("start_turn", storage=firestore_proxy.address)
-    held = firestore_proxy.inject(
-        "Commit", Hold(STAY), when=STEPS, times=1, after=OUTCOME_OF_THE_CHARGE
-    )
+    held = firestore_proxy.inject("Commit", Hold(STAY), when=outcome_of_the_charge)
     with ask(owner, turn_id, STORY) as lost:
         held.wait(1)
         owner.kill()
-        lost.read_to_end()
+        lost.read_to_end(timeout=PATIENCE_SECONDS)
         state = folded(lost)
+    lapse_turn(turn_id)
     # Side by side with the charge the ticket may be recorded before it, or wait behind it.
     assert statuses(lost) in ({}, {"open_ticket": "ok"})
     with resume(demo_of("resume_turn"), turn_id, state.cursor) as stream:
-        stream.read_to_end(timeout=30)
+        stream.read_to_end(timeout=PATIENCE_SECONDS)
         folded(stream, into=state)
     assert state.text == expected(STORY, STORY_TOLD)
     assert all_tickets() - before == tickets(lost, stream)
@@ -255,13 +263,13 @@ def test_a_refund_waits_for_a_person(
     """Step 2, as `make dev` prints it; nothing is refunded before it is approved."""
     turn_id = new_turn_id()
     with ask(demo_of("start_turn"), turn_id, REFUND) as stream:
-        stream.read_to_end()
+        stream.read_to_end(timeout=PATIENCE_SECONDS)
         last = stream.events()[-1]
         state = folded(stream)
     assert (last.event, last.data["step"], last.data["tool"]) == ("tool_pending", 2, "refund")
     assert payments.effects()["refunds"] == 0
     with decide(demo_of("run_tool_step"), turn_id, 2, decision, state.cursor) as stream:
-        stream.read_to_end()
+        stream.read_to_end(timeout=PATIENCE_SECONDS)
         folded(stream, into=state)
     assert state.text == expected(REFUND, says)
     assert payments.effects()["refunds"] == refunds
@@ -281,6 +289,6 @@ def test_a_charge_without_a_payment_server_fails_and_says_why(
     """The turn goes on."""
     prompt = f"Charge me {PACE}"
     with ask(demo_of("start_turn", DEMO_PAYMENTS_URL=url), new_turn_id(), prompt) as stream:
-        stream.read_to_end()
+        stream.read_to_end(timeout=PATIENCE_SECONDS)
         assert statuses(stream) == {"charge": "error"}
         assert folded(stream).text == expected(prompt, f"The charge failed: {says}.\n\n")

@@ -6,13 +6,15 @@
 
 A container is a process of its own that runs the turn with the code of the deployed functions, all
 but HTTP. The points are recognised by the commits that really pass on to Firestore, so nothing of
-the agent, its tools or this package is replaced. See docs/guides/testing.md.
+the agent, its tools or this package is replaced. Leases are long, for a busy machine not to lose
+one by itself; that of a container which was killed is over at once. See docs/guides/testing.md.
 """
 
 from __future__ import annotations
 
 import enum
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -20,13 +22,16 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Self
 
-from functions.errors import AgentFailed
+from functions.errors import AgentFailed, StorageUnavailable
 from functions.settings import settings
 from functions.turns import admission, decide, record
 from functions.turns.owners import Owners
@@ -87,6 +92,7 @@ class Kit:
 
     def __init__(self, agent: str, storage: str, **environ: str) -> None:
         self._agent = agent
+        self._storage = storage
         self._proxy = FirestoreProxy(upstream=storage)
         self._environ = environ
 
@@ -105,7 +111,7 @@ class Kit:
         step: int = 1,
         effect: Callable[[], bool] | None = None,
         decisions: Mapping[int, str] | None = None,
-        timeout: float = 30,
+        timeout: float = 60,
     ) -> Run:
         """Run a turn to its end, or until it waits for a decision that is not in `decisions`
         (`approve` or `deny`, by step). The container that comes to `crash_at` of `step` is killed.
@@ -116,18 +122,17 @@ class Kit:
         if (crash_at is CrashPoint.AFTER_EFFECT) != (effect is not None):
             raise ValueError("AFTER_EFFECT, and it alone, needs `effect`")
         turn = _Followed(str(uuid.uuid4()), prompt, decisions or {})
-        rule = None if crash_at is None else self._rule(crash_at, step)
-        crashed = rule is None
+        rules = () if crash_at is None else self._rules(crash_at, step)
+        crashed = not rules
         until = time.monotonic() + timeout
         for _ in range(MOST_CONTAINERS):
             with self._container(turn) as container:
-                while not container.over and not (reached := self._reached(rule, effect)):
-                    if time.monotonic() > until:
-                        raise TimeoutError(f"no end within {timeout:g} s\n{container.log()}")
-                    time.sleep(_POLL_SECONDS)
-                if not crashed and not container.over and reached:
+                if self._comes_to(container, rules, effect, until):
                     container.kill()
-                    crashed, rule, effect = True, None, None
+                    for rule in rules:
+                        self._proxy.remove(rule)
+                    self._end_lease(turn.id)
+                    crashed, rules, effect = True, (), None
                 elif container.failed:
                     raise AssertionError(f"a container broke down\n{container.log()}")
                 turn.take(container.output())
@@ -139,7 +144,10 @@ class Kit:
             raise AssertionError(f"no end after {MOST_CONTAINERS} containers")
         return turn.result(runs=self._epoch(turn.id))
 
-    def _rule(self, point: CrashPoint, step: int) -> Rule:
+    def _rules(self, point: CrashPoint, step: int) -> tuple[Rule, ...]:
+        """The rule that fires at the point, and one for what the container does until it is killed:
+        nothing more of it gets through.
+        """
         writes, fault = {
             CrashPoint.BEFORE_START_COMMIT: (_starts, Hold),
             CrashPoint.AFTER_START_COMMIT: (_starts, HoldAnswer),
@@ -149,12 +157,48 @@ class Kit:
             CrashPoint.BEFORE_DECISION: (_decides, Hold),
             CrashPoint.AFTER_DECISION: (_decides, HoldAnswer),
         }[point]
-        return self._proxy.inject("Commit", fault(_STAY), when=_of_step(step, writes), times=1)
+        at = self._proxy.inject("Commit", fault(_STAY), when=_of_step(step, writes), times=1)
+        return at, self._proxy.inject("*", Hold(_STAY), when=lambda _request: at.fired > 0)
 
-    def _reached(self, rule: Rule | None, effect: Callable[[], bool] | None) -> bool:
-        """Whether the commit of `rule` is held, or applied if only its answer is."""
-        if rule is None:
+    def _end_lease(self, turn_id: str) -> None:
+        """Let nobody wait for the lease of a container that was killed, if it left a turn."""
+        name = f"agent_turns/{record.turn_key(CALLER, turn_id)}"
+        root = f"projects/{PROJECT}/databases/(default)/documents"
+        over = {"lease": {"mapValue": {"fields": {"seconds": {"doubleValue": 0}}}}}
+        request = urllib.request.Request(
+            f"http://{self._storage}/v1/{root}/{name}"
+            "?updateMask.fieldPaths=lease.seconds&currentDocument.exists=true",
+            method="PATCH",
+            data=json.dumps({"fields": over}).encode(),
+            headers={"Authorization": "Bearer owner", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                answer.read()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                if refusal.code != HTTPStatus.NOT_FOUND:
+                    raise
+
+    def _comes_to(
+        self,
+        container: _Container,
+        rules: Sequence[Rule],
+        effect: Callable[[], bool] | None,
+        until: float,
+    ) -> bool:
+        """Whether the container comes to the point before it ends. TimeoutError at `until`."""
+        while not container.over and not self._reached(rules, effect):
+            if time.monotonic() > until:
+                raise TimeoutError(f"no end in time\n{container.log()}")
+            time.sleep(_POLL_SECONDS)
+        return not container.over
+
+    def _reached(self, rules: Sequence[Rule], effect: Callable[[], bool] | None) -> bool:
+        """Whether the commit of the first rule is held, or applied if only its answer is."""
+        if not rules:
             return False
+        rule = rules[0]
         if effect is not None:
             return effect()
         held = next((call for call in self._proxy.calls if call.rule is rule), None)
@@ -262,7 +306,7 @@ class _Container:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
             "GCLOUD_PROJECT": PROJECT,
-            "LEASE_SECONDS": "1",
+            "LEASE_SECONDS": "20",
             "FLUSH_SECONDS": "0.05",
             "HEARTBEAT_SECONDS": "0.5",
             "THREADS": "16",
@@ -341,8 +385,13 @@ def _serve(agent: str, turn_id: str, call: str, cursor: str, *values: str) -> It
 def _main() -> None:
     with os.fdopen(os.dup(1), "wb", 0) as output:
         os.dup2(2, 1)  # what the agent or the package prints is no part of the stream
-        for piece in _serve(*sys.argv[1:]):
-            output.write(piece)
+        while True:
+            try:
+                for piece in _serve(*sys.argv[1:]):
+                    output.write(piece)
+            except StorageUnavailable:  # a busy machine: a client asks again
+                continue
+            return
 
 
 if __name__ == "__main__":
