@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 
@@ -40,6 +41,9 @@ def uid(header: str, settings: Settings, *, required: bool) -> str | None:
     unverified = tokens.read(token.strip()) if scheme.lower() == "bearer" else None
     if unverified is None:
         raise SignInFailed("Authorization must be Bearer and a Firebase ID token")
+    if not os.environ.get(EMULATOR) and not tokens.signed_by_google(unverified):
+        # Also lest the SDK stumbles over it: that would pass for an outage, for everybody.
+        raise SignInFailed("the ID token is not one of Google's")
     if unverified.claims.get("aud") != settings.project:
         raise SignInFailed("the ID token is of another project")
     problem = tokens.time_problem(unverified.claims, time.time())

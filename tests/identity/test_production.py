@@ -5,6 +5,7 @@ Each token comes to its status; what keeps Google away is 503, and never a bad t
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.identity.conftest import LET_IN, ORIGIN, UNKNOWN, Answer, call, warme
 from tests.support.client import app_check as local_app_check
 from tests.support.client import id_token as local_id_token
 from tests.support.client import new_turn_id
-from tests.support.google import PROJECT, Google, User
+from tests.support.google import KID, PROJECT, Google, User
 from tests.support.server import FunctionServer
 from tests.support.sse import RawStream
 
@@ -97,6 +98,16 @@ APP_CHECK: dict[str, tuple[Make, tuple[int, str]]] = {
 }
 
 
+def in_utf_16(token: str) -> str:
+    """The token with its two objects in another encoding of JSON."""
+    header, claims, signature = token.split(".")
+    parts = (base64.urlsafe_b64decode(f"{part}===").decode() for part in (header, claims))
+    said = ".".join(
+        base64.urlsafe_b64encode(part.encode("utf-16")).rstrip(b"=").decode() for part in parts
+    )
+    return f"{said}.{signature}"
+
+
 def changed(token: str) -> str:
     """The token with one character of its claims replaced."""
     header, claims, signature = token.split(".")
@@ -150,6 +161,13 @@ ID_TOKENS: dict[str, tuple[Make, tuple[int, str]]] = {
     "forged under our kid": (lambda g: g.id_token(key="another"), SIGN_IN_FAILED),
     "of an unknown kid": (lambda g: g.id_token(header={"kid": "b-key"}), SIGN_IN_FAILED),
     "without kid": (lambda g: g.id_token(header={"kid": None}), SIGN_IN_FAILED),
+    "kid is a list": (lambda g: g.id_token(header={"kid": [KID]}), SIGN_IN_FAILED),
+    "kid is an object": (lambda g: g.id_token(header={"kid": {"a": 1}}), SIGN_IN_FAILED),
+    "of a legacy form that is none": (
+        lambda g: g.id_token(header={"alg": "HS256", "kid": None}, v=0, d=7),
+        SIGN_IN_FAILED,
+    ),
+    "in UTF-16": (lambda g: in_utf_16(g.id_token()), SIGN_IN_FAILED),
     "HS256": (lambda g: g.id_token(header={"alg": "HS256"}), SIGN_IN_FAILED),
     "alg none": (lambda g: g.id_token(header={"alg": "none"}), SIGN_IN_FAILED),
     "claims changed": (lambda g: changed(g.id_token()), SIGN_IN_FAILED),
