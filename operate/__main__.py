@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
+
+from functions.wire.text import has_surrogates
 
 LISTS = ("running", "waiting", "in-doubt", "stuck")
 NO_STORE = (
@@ -20,6 +23,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one command; its exit status: 0, 1 when it cannot be done, 2 for bad words."""
     parser = _parser()
     given = parser.parse_args(words)
+    if any(has_surrogates(word) for word in vars(given).values() if isinstance(word, str)):
+        parser.error("the words hold bytes that are no UTF-8")
     emulator = os.environ.get("FIRESTORE_EMULATOR_HOST")
     project = given.project or os.environ.get("GCLOUD_PROJECT") or (emulator and "demo-agent-turns")
     if not project:
@@ -34,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         print(f"# project {project}{' on the emulator' if emulator else ''}", file=sys.stderr)
         for line in commands.run(given):
-            print(line)
+            print(printable(line))
     except commands.BadWords as error:
         parser.error(str(error))
     except Answered as error:  # ours, with words for a person; Google's, too, if that is behind it
@@ -47,6 +52,11 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `| head`
         return 0
     return 0
+
+
+def printable(line: str) -> str:
+    """A line without what a terminal or a reader's eye would obey: a user's words may hold it."""
+    return "".join([c if c.isprintable() else c.encode("unicode_escape").decode() for c in line])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
     lists = commands.add_parser("list", help="turns that run, wait, are in doubt or stuck")
     lists.add_argument("which", choices=LISTS)
-    lists.add_argument("--limit", type=int, default=100, help="at most so many (100)")
+    lists.add_argument("--limit", type=_count, default=100, help="at most so many (100)")
 
     annotate = commands.add_parser("annotate", help="add a note to a step that is in doubt")
     _names_a_turn(annotate)
@@ -79,6 +89,13 @@ def _parser() -> argparse.ArgumentParser:
     delete.add_argument("--uid", required=True)
     delete.add_argument("--yes", action="store_true", help="without it, nothing is deleted")
     return parser
+
+
+def _count(word: str) -> int:
+    """How many. Raises ArgumentTypeError."""
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", word):
+        raise argparse.ArgumentTypeError("must be a whole number above 0")
+    return int(word)
 
 
 def _names_a_turn(parser: argparse.ArgumentParser) -> None:

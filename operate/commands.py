@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 
@@ -11,6 +12,9 @@ from operate import annotate, cost, lists, reading, timeline
 
 DELETE_SECONDS = 3600.0
 """An operator may wait longer than a function's caller."""
+
+
+_KEY = re.compile(r"[0-9a-f]{40}")
 
 
 class BadWords(Exception):
@@ -65,6 +69,8 @@ def _found(given: Namespace) -> reading.Found:
 
 def _key(given: Namespace) -> str:
     if given.key and not (given.uid or given.turn):
+        if not _KEY.fullmatch(given.key):
+            raise BadWords("a turn's key is 40 of 0-9 a-f, as in log lines and lists")
         return str(given.key)
     if given.uid and given.turn and not given.key:
         return record.turn_key(f"uid:{given.uid}", given.turn)

@@ -213,12 +213,28 @@ def test_a_user_is_deleted_when_it_is_said_twice(storage: None) -> None:
     assert SECRET not in told
 
 
+def test_what_users_wrote_steers_no_terminal(storage: None) -> None:
+    """Control characters of a prompt or a user's name, C1 and marks of direction, are spelt out."""
+    assert storage is None
+    uid, turn_id = f"\x1b[2J{new_turn_id()}", new_turn_id()
+    asked = Request("\x9b31m\u202e\x1b]0;x\x07é🌍", None)
+    assert takeover.create(f"uid:{uid}", turn_id, asked, agent_version="1", settings=settings())
+    told = operate("timeline", key_of(turn_id), "--text")
+    assert told.replace("\n", "").isprintable()
+    assert r"uid:\x1b[2J" in told
+    assert r"\x9b31m\u202e\u001b" in told
+    assert "é🌍" in told
+
+
 @pytest.mark.parametrize(
     ("words", "said", "status"),
     [
         (["timeline", "0" * 40], "there is no turn", 1),
         (["timeline"], "name the turn by its key", 2),
         (["timeline", "--uid", "u"], "name the turn by its key", 2),
+        (["timeline", f"agent_turns/{'0' * 40}"], "40 of 0-9 a-f", 2),
+        (["list", "running", "--limit", "-1"], "--limit", 2),
+        (["delete", "--uid", "\udcff", "--yes"], "UTF-8", 2),
         (["cost", "--uid", "u", "--turn", "t"], "there is no turn", 1),
         (["annotate", "0" * 40, "--step", "1", "--by", "a", "--note", "n"], "no step 1", 1),
     ],
