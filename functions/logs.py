@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
@@ -27,7 +28,8 @@ _fields: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
     "log_fields", default=MappingProxyType({})
 )
 # The SDK's logger prints a line in two writes; two threads at once would tear both lines.
-_one_line_at_a_time = threading.Lock()
+# One thread may come twice: what is cleared away while it writes a line may have a line to write.
+_one_line_at_a_time = threading.RLock()
 _TRACE = re.compile(r"([0-9a-f]{32})/|00-([0-9a-f]{32})-")
 
 TRACE_FIELD = "logging.googleapis.com/trace"
@@ -91,7 +93,8 @@ def error(message: str, **more: Any) -> None:
 
 def take_in_strays() -> None:
     """Have written as such lines what would be printed as plain text, that of exceptions included:
-    what ends a thread of an agent's own, and the warnings and errors that are logged by `logging`.
+    what ends a thread of an agent's own, what is raised as an object is cleared away, Python's
+    warnings, and the warnings and errors that are logged by `logging`.
 
     The framework prints the latter where LOG_EXECUTION_ID is set, as Google Cloud does. An agent
     that sets up `logging` by itself has its own way with them.
@@ -99,6 +102,8 @@ def take_in_strays() -> None:
     from functions_framework.execution_id import logging_stream
 
     threading.excepthook = _thread_ended
+    sys.unraisablehook = _ignored
+    warnings.showwarning = _warned  # type: ignore[assignment]  # takes no `file=` and `line=`
     logging.lastResort = _Strays(logging.WARNING)
     for handler in logging.root.handlers[:]:
         if getattr(handler, "stream", None) is logging_stream:
@@ -108,6 +113,19 @@ def take_in_strays() -> None:
 def _thread_ended(args: threading.ExceptHookArgs) -> None:
     if args.exc_type is not SystemExit:
         error("a thread broke down")
+
+
+def _ignored(args: sys.UnraisableHookArgs) -> None:
+    if args.exc_value is not None:
+        _write(logger.LogSeverity.ERROR, "an exception was ignored", _told_of(args.exc_value))
+
+
+def _warned(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_more: object
+) -> None:
+    """The first line of it: Pydantic's next ones quote values."""
+    said = str(message).partition("\n")[0]
+    warning(said, warning=category.__name__, at=f"{filename}:{lineno}")
 
 
 class _Strays(logging.Handler):

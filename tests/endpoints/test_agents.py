@@ -253,8 +253,8 @@ def test_logs_are_structured_and_tell_no_text(starter: FunctionServer) -> None:
 def test_what_fails_where_nobody_looks_is_logged_like_everything_else(
     serve: Serve, as_on_google_cloud: str
 ) -> None:
-    """In an agent's own thread or task, and what a library says: one line each, with no text of an
-    exception.
+    """In an agent's own thread or task, as an object is cleared away, and what a library says or
+    warns of: one line each, with no text of an exception.
     """
     server = serve("start_turn", LOG_EXECUTION_ID=as_on_google_cloud)
     with start(server, new_turn_id(), [["strays"], ["say", "on"]]) as stream:
@@ -268,6 +268,8 @@ def test_what_fails_where_nobody_looks_is_logged_like_everything_else(
     assert said["a thread broke down"] == ("ERROR", None, "SecretError")
     assert said["Task exception was never retrieved"] == ("ERROR", "asyncio", "SecretError")
     assert said["too many redirects"] == ("WARNING", "a.library", None)
+    assert said["an exception was ignored"] == ("ERROR", None, "SecretError")
+    assert said["Pydantic serializer warnings:"] == ("WARNING", None, None)
 
 
 def test_logs_carry_the_trace_of_the_request(starter: FunctionServer) -> None:

@@ -102,13 +102,23 @@ def straggle(turn: Turn, _say: Say) -> None:
 
 
 def strays(_turn: Turn, _say: Say) -> None:
-    """Fail where nobody looks: in a thread of one's own, in a task, in a library's log."""
+    """Fail where nobody looks: in a thread of one's own, in a task, in a library's log or warning,
+    as an object is cleared away.
+    """
+    from pydantic import BaseModel
 
     def break_down() -> None:
         raise SecretError("sk-secret-1234")
 
     async def break_down_alone() -> None:
         break_down()
+
+    class Untidy:
+        def __del__(self) -> None:
+            break_down()
+
+    class Order(BaseModel):
+        name: str
 
     async def forget() -> None:
         _tasks = [asyncio.create_task(break_down_alone())]
@@ -119,6 +129,8 @@ def strays(_turn: Turn, _say: Say) -> None:
     thread.join()
     asyncio.run(forget())
     logging.getLogger("a.library").warning("too many %s", "redirects")
+    Untidy()
+    Order.model_construct(name=["sk-secret-1234"]).model_dump_json()
 
 
 def effect(_turn: Turn, _say: Say, path: str) -> None:
