@@ -54,9 +54,17 @@ function paint({ getSnapshot, approve }: TurnHandle): void {
 
 stopButton.onclick = () => turn?.stop().catch(console.error);
 
-// A reloaded page goes on where it was.
+// A reloaded page goes on where it was; where the browser forbids storage, it begins anew.
 addEventListener('pagehide', () => {
-  if (turn) sessionStorage.setItem('turn', JSON.stringify(turn.save()));
+  try {
+    if (turn) sessionStorage.setItem('turn', JSON.stringify(turn.save()));
+  } catch (error) {
+    console.warn(error);
+  }
 });
-const saved = sessionStorage.getItem('turn');
-if (saved) show(client.resume(JSON.parse(saved) as SavedTurn));
+try {
+  const saved = sessionStorage.getItem('turn');
+  if (saved) show(client.resume(JSON.parse(saved) as SavedTurn));
+} catch (error) {
+  console.warn(error);
+}

@@ -12,9 +12,6 @@ export interface BackoffOptions {
   readonly maxFailures: number;
 }
 
-/** The defaults of {@link BackoffOptions}. */
-export const BACKOFF: BackoffOptions = { baseMs: 500, capMs: 30_000, maxFailures: 10 };
-
 /** How a call ended that did not bring its turn to an end. */
 export interface Setback {
   readonly problem: TurnProblem;
@@ -28,11 +25,13 @@ export type Verdict =
   | { readonly kind: 'error' }
   /** Not by itself: too many attempts in a row failed. */
   | { readonly kind: 'failed' }
-  /** `firm`: the server asked for this delay, so nothing shortens it. */
-  | { readonly kind: 'retry'; readonly delayMs: number; readonly firm: boolean }
+  /** In so long. */
+  | { readonly kind: 'retry'; readonly delayMs: number }
   /** At once, with tokens that are fresh in every way. */
   | { readonly kind: 'refresh' };
 
+/** The default of `capMs`. */
+export const CAP_MS = 30_000;
 /** A server's word is taken for no longer than this: 5 minutes. */
 const RETRY_AFTER_CAP_MS = 300_000;
 
@@ -47,15 +46,14 @@ export function judge(
   { problem, retryAfterMs }: Setback,
   failures: number,
   refreshed: boolean,
-  options: BackoffOptions,
+  { baseMs = 500, capMs = CAP_MS, maxFailures = 10 }: Partial<BackoffOptions> = {},
   random: number,
 ): Verdict {
-  const firm = retryAfterMs !== null;
   if (isForTokens(problem) && !refreshed) return { kind: 'refresh' };
-  if (!firm && isFinal(problem)) return { kind: 'error' };
-  if (failures >= options.maxFailures) return { kind: 'failed' };
-  const most = Math.min(options.capMs, options.baseMs * 2 ** Math.max(0, failures - 1));
-  return { kind: 'retry', delayMs: (retryAfterMs ?? 0) + random * most, firm };
+  if (retryAfterMs === null && isFinal(problem)) return { kind: 'error' };
+  if (failures >= maxFailures) return { kind: 'failed' };
+  const most = Math.min(capMs, baseMs * 2 ** Math.max(0, failures - 1));
+  return { kind: 'retry', delayMs: (retryAfterMs ?? 0) + random * most };
 }
 
 /**

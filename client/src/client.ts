@@ -29,8 +29,7 @@ export class TurnClient {
    * event. One that was saved at its end connects to nothing.
    */
   resume(saved: SavedTurn | { readonly turnId: string }, options: TurnOptions = {}): TurnHandle {
-    const known = isSaved(saved) ? saved : fresh(saved.turnId, {});
-    return follow(known, this.#options, options);
+    return follow(isSaved(saved) ? saved : fresh(saved.turnId), this.#options, options);
   }
 }
 
@@ -39,7 +38,7 @@ function isSaved(saved: { readonly turnId: string }): saved is SavedTurn {
   return version === 1 && Array.isArray(state?.steps);
 }
 
-function fresh(turnId: string, parts: Partial<SavedTurn>): SavedTurn {
+function fresh(turnId: string, parts?: Partial<SavedTurn>): SavedTurn {
   return {
     version: 1,
     turnId,
@@ -87,7 +86,7 @@ export interface TurnHandle {
   deny(step: number): Promise<void>;
 
   /**
-   * Stop the turn for good, whoever runs it. Asked for until it is answered, also after `close` and
+   * Stop the turn for good, whoever runs it. Asked for until it is answered, also offline, after `close` and
    * after a reload of a saved turn. Resolves with the turn's end, which may be another: it was over already. The
    * status `cancelled` comes with the turn's last event.
    */

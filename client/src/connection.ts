@@ -1,6 +1,7 @@
 /** One attempt: a request, its response, its frames. It always ends with a value, never by throwing. */
 
 import { createParser } from 'eventsource-parser';
+import { after } from './after.js';
 import { problem, readJson, setbackOf } from './answer.js';
 import type { Setback } from './backoff.js';
 import { pieces } from './body.js';
@@ -77,42 +78,41 @@ export function connect(
   let timer: ReturnType<typeof setTimeout>;
   let slow: ReturnType<typeof setTimeout>;
 
-  void run();
+  run()
+    .catch((error) => drop(failing, String(error)))
+    // Not everything that is thrown can be said.
+    .catch(() => drop(failing));
   return { outcome: ended.promise, drop, isStale: () => Date.now() > staleAt };
 
   async function run(): Promise<void> {
-    try {
-      // Who hears of the request may end it: the caller is to have this connection before.
-      await null;
-      if (over) return;
-      expect(answerMs, failing);
-      tell({ kind: 'request', call: call.name, attempt, cursor: call.cursor });
-      const { url, init } = await prepare(client, call, refresh);
-      if (over) return;
-      failing = 'network';
-      const sent = performance.now();
-      expect(answerMs, 'no_answer', 'no_answer');
-      const response = await (client.fetch ?? fetch)(url, { ...init, signal: abort.signal });
-      if (over) return void response.body?.cancel().catch(() => {});
-      expect(idleMs, 'idle', 'buffered');
-      const { headers, ok, status } = response;
-      const body = pieces(response, ended.promise);
-      const isStream = /^text\/event-stream\s*(;|$)/i.test(headers.get('content-type') ?? '');
-      if ('event' in sink && ok && isStream && response.body) {
-        sink.opened(performance.now() - sent);
-        await read(sink, body, sent);
-        drop('ended');
-      } else {
-        const said = await readJson(body);
-        const setback = setbackOf(response, said);
-        const isAnswered = !('event' in sink) && ok && typeof said?.['status'] === 'string';
-        // No start is answered with 204: that is no word of the server's.
-        const isOver = isAnswered || (status === 204 && call.name !== 'start_turn');
-        const isRefused = setback.problem.status !== null;
-        end({ why: isOver ? 'over' : isRefused ? 'refused' : 'bad_content', ...setback });
-      }
-    } catch (error) {
-      drop(failing, String(error));
+    // Who hears of the request may end it: the caller is to have this connection before.
+    await null;
+    if (over) return;
+    expect(answerMs, failing);
+    tell({ kind: 'request', call: call.name, attempt, cursor: call.cursor });
+    const { url, init } = await prepare(client, call, refresh);
+    if (over) return;
+    failing = 'network';
+    const sent = performance.now();
+    expect(answerMs, 'no_answer', 'no_answer');
+    const response = await (client.fetch ?? fetch)(url, { ...init, signal: abort.signal });
+    if (over) return void response.body?.cancel().catch(() => {});
+    expect(idleMs, 'idle', 'buffered');
+    const { headers, ok, status } = response;
+    const body = pieces(response, ended.promise);
+    const isStream = /^text\/event-stream\s*(;|$)/i.test(headers.get('content-type') ?? '');
+    if ('event' in sink && ok && isStream && response.body) {
+      sink.opened(performance.now() - sent);
+      await read(sink, body, sent);
+      drop('ended');
+    } else {
+      const said = await readJson(body);
+      const setback = setbackOf(response, said);
+      const isAnswered = !('event' in sink) && ok && typeof said?.['status'] === 'string';
+      // No start is answered with 204: that is no word of the server's.
+      const isOver = isAnswered || (status === 204 && call.name !== 'start_turn');
+      const why = setback.problem.status === null ? 'bad_content' : 'refused';
+      end({ why: isOver ? 'over' : why, ...setback });
     }
   }
 
@@ -144,9 +144,7 @@ export function connect(
         if (++pings === 2) held();
       },
       onError: ({ type }) => {
-        if (type !== 'max-buffer-size-exceeded') return;
-        failing = 'bad_content';
-        throw new Error(type);
+        if (type === 'max-buffer-size-exceeded') drop('bad_content', type);
       },
     });
     // What is no UTF-8 was damaged on the way.
@@ -172,8 +170,8 @@ export function connect(
   function expect(ms: number, why: DropReason, notice?: 'no_answer' | 'buffered'): void {
     forget();
     staleAt = Date.now() + ms;
-    timer = setTimeout(drop, ms, why);
-    if (notice) slow = setTimeout(() => sink.notice(notice), slowMs);
+    timer = after(ms, () => drop(why));
+    if (notice) slow = after(slowMs, () => sink.notice(notice));
   }
 
   function forget(): void {

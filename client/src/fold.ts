@@ -1,7 +1,7 @@
 /** The fold of a turn's events into its state: pure, and the same as `functions/wire/fold.py`. */
 
 import type { TurnEvent } from './events.js';
-import type { Step, StepStatus, TurnState } from './view.js';
+import type { Step, TurnState } from './view.js';
 
 /** A turn of which no event has come. */
 export const EMPTY: TurnState = { cursor: 0, text: '', steps: [], rewinds: 0, end: null };
@@ -19,18 +19,15 @@ export function fold(state: TurnState, event: TurnEvent): TurnState {
     next.text = state.text.slice(0, data.length);
     next.steps = change(state, (step) => step.at > data.length, { at: data.length });
     next.rewinds++;
-  } else if (type === 'done' || type === 'error') {
-    next.end =
-      type === 'done'
-        ? { type, reason: data.reason, usage: data.usage ?? null }
-        : { type, error: { ...data, status: null, turnId: null } };
-    next.steps = change(state, isOpen, { status: 'stopped' });
-  } else {
+  } else if (type === 'done') next.end = { type, reason: data.reason, usage: data.usage ?? null };
+  else if (type === 'error') next.end = { type, error: { ...data, status: null, turnId: null } };
+  else {
     next.steps = put(state, {
       ...data,
       status: type === 'tool_end' ? data.status : type === 'tool_start' ? 'running' : 'pending',
     });
   }
+  if (next.end) next.steps = change(state, isOpen, { status: 'stopped' });
   return next;
 }
 
@@ -54,10 +51,8 @@ export function waits({ steps }: TurnState): boolean {
 }
 
 function isOpen({ status }: Step): boolean {
-  return OPEN.includes(status);
+  return ['running', 'pending', 'decided'].includes(status);
 }
-
-const OPEN: readonly StepStatus[] = ['running', 'pending', 'decided'];
 
 function put(state: TurnState, news: Partial<Step> & Pick<Step, 'step' | 'tool' | 'status'>) {
   const isSame = ({ step }: Step) => step === news.step;

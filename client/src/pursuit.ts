@@ -1,6 +1,7 @@
 /** Keeps a turn connected: when to connect, what an ended connection means, when to give up. */
 
-import { BACKOFF, judge } from './backoff.js';
+import { after } from './after.js';
+import { CAP_MS, judge } from './backoff.js';
 import type { Call } from './calls.js';
 import { type Connection, type Outcome, connect as open, type Sink } from './connection.js';
 import type { TurnEvent } from './events.js';
@@ -47,25 +48,17 @@ export interface Pursuit {
 
 /** Nothing is due, and nothing to be said. */
 const QUIET = { retryAt: null, notice: null };
-/** `setTimeout` takes no more. */
-const MAX_DELAY_MS = 2 ** 31 - 1;
 
 /** Return a pursuit of the turn, which begins with `connect`. */
 export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursuit {
-  const backoff = { ...BACKOFF, ...client.backoff };
-  let view: ConnectionView = {
-    attempt: 0,
-    failures: 0,
-    problem: null,
-    ...QUIET,
-  };
+  let view: ConnectionView = { ...QUIET, attempt: 0, failures: 0, problem: null };
   let live: Connection | null = null;
   let timer: ReturnType<typeof setTimeout> | undefined;
   /** The present connection has brought a new event. */
   let progress = false;
   /** The present attempt has fresh tokens, as the last one was refused for its own. */
   let refreshing = false;
-  /** The server named the time of the next attempt. */
+  /** The server named the time of the next attempt: nothing shortens the delay. */
   let firm = false;
   let left = false;
 
@@ -117,13 +110,13 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
     if (left || why === 'hidden' || why === 'woken') return connect();
     if (why !== 'refused' && isOffline()) {
       notice('offline');
-      return later(backoff.capMs);
+      return later(client.backoff?.capMs ?? CAP_MS);
     }
     if (!progress) note({ failures: view.failures + 1 });
-    const verdict = judge(outcome, view.failures, refreshing, backoff, Math.random());
+    const verdict = judge(outcome, view.failures, refreshing, client.backoff, Math.random());
     refreshing = verdict.kind === 'refresh';
     if (verdict.kind === 'retry') {
-      firm = verdict.firm;
+      firm = outcome.retryAfterMs !== null;
       later(verdict.delayMs);
     } else if (verdict.kind === 'refresh') connect();
     else turn.fails(verdict.kind, problem, call);
@@ -136,7 +129,7 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
   }
 
   function look(delayMs: number): void {
-    timer = setTimeout(connect, Math.min(delayMs, MAX_DELAY_MS));
+    timer = after(delayMs, connect);
   }
 
   function wake(suspect: boolean): void {

@@ -1,11 +1,14 @@
 /** The user's stop: asked for until it is answered. */
 
-import { BACKOFF, type BackoffOptions, judge } from './backoff.js';
+import { type BackoffOptions, judge } from './backoff.js';
 import type { Connection } from './connection.js';
+import { isOffline } from './lifecycle.js';
 import type { TurnProblem } from './view.js';
 
 /** Somebody waits for the stop to show, so no delay is long; after minutes it is given up. */
 const PATIENCE = { capMs: 5_000, maxFailures: 100 };
+/** Offline, nothing is given up: so many count, which make the delays as long as they get. */
+const OFFLINE_FAILURES = 9;
 
 /**
  * Ask for a stop.
@@ -21,9 +24,9 @@ export async function askToStop(
   comes: () => boolean,
   options?: Partial<BackoffOptions>,
 ): Promise<TurnProblem | null> {
-  const backoff = { ...BACKOFF, ...options, ...PATIENCE };
+  const backoff = { ...options, ...PATIENCE };
   let refresh = false;
-  for (let failures = 1; !isMoot(); failures++) {
+  for (let failures = 1; !isMoot(); failures = isOffline() ? OFFLINE_FAILURES : failures + 1) {
     const early = comes();
     const { why, problem, retryAfterMs: asked } = await ask(refresh).outcome;
     if (why === 'over' || isMoot()) break;

@@ -14,7 +14,7 @@ type Happening = TimelineEntry extends infer Entry
 /** Return what tells of one turn. */
 export function teller(turnId: string, hear?: (entry: TimelineEntry) => void): Tell {
   return (happening) => {
-    if (hear) guarded(() => hear({ at: Date.now(), turnId, ...happening } as TimelineEntry));
+    guarded(() => hear?.({ at: Date.now(), turnId, ...happening } as TimelineEntry));
   };
 }
 

@@ -175,8 +175,7 @@ export function follow(
     if (decisions.size) return pursuit.connect();
     const ends = state.steps
       .filter(isPending())
-      .map(({ expiresAt }) => Date.parse(expiresAt ?? ''))
-      .filter((end) => end);
+      .map(({ expiresAt }) => Date.parse(expiresAt ?? '') || Infinity);
     const left = Math.max(Math.min(...ends) - Date.now(), 0);
     pursuit.look(left + EXPIRY_MS * 2 ** Math.min(looks++, 5));
     show('waiting');

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { problem, setbackOf } from '../src/answer.js';
-import { BACKOFF, judge, retryAfter, type Setback } from '../src/backoff.js';
+import { judge, retryAfter, type Setback } from '../src/backoff.js';
 import fc from './support/properties.js';
 
 function refusal(status: number | null, code = 'x', retryAfterMs: number | null = null): Setback {
@@ -12,7 +12,7 @@ function refusal(status: number | null, code = 'x', retryAfterMs: number | null 
 }
 
 const kind = (setback: Setback, refreshed = false, failures = 1) =>
-  judge(setback, failures, refreshed, BACKOFF, 0.5).kind;
+  judge(setback, failures, refreshed, {}, 0.5).kind;
 
 test('each answer has its reaction', () => {
   for (const status of [400, 403, 404, 405, 409, 410, 413, 415, 418, 200])
@@ -46,7 +46,7 @@ test('each code has the reaction of the protocol, also where a proxy made 200 of
 });
 
 test('too many failures in a row end it, unless it ends anyway', () => {
-  const { maxFailures } = BACKOFF;
+  const maxFailures = 10;
   assert.equal(kind(refusal(503), false, maxFailures - 1), 'retry');
   assert.equal(kind(refusal(503), false, maxFailures), 'failed');
   assert.equal(kind(refusal(503, 'x', 1_000), false, maxFailures), 'failed');
@@ -57,23 +57,32 @@ test('too many failures in a row end it, unless it ends anyway', () => {
 test('the delay is anywhere from 0 to a bound that doubles up to the cap', () => {
   fc.assert(
     fc.property(fc.integer({ min: 0, max: 9 }), fc.double({ min: 0, max: 0.999 }), (n, random) => {
-      const verdict = judge(refusal(null), n, false, BACKOFF, random);
+      const verdict = judge(refusal(null), n, false, {}, random);
       assert.equal(verdict.kind, 'retry');
       if (verdict.kind !== 'retry') return;
       const bound = Math.min(30_000, 500 * 2 ** Math.max(0, n - 1));
       assert.equal(verdict.delayMs, random * bound);
-      assert.equal(verdict.firm, false);
     }),
   );
 });
 
+test('an option that is left unset, in whatever way, has its default', () => {
+  const unset = { baseMs: undefined, capMs: undefined, maxFailures: undefined } as never;
+  for (const options of [undefined, {}, unset]) {
+    const verdict = (n: number) => judge(refusal(null), n, false, options, 0.5);
+    assert.deepEqual(verdict(1), { kind: 'retry', delayMs: 250 });
+    assert.deepEqual(verdict(9), { kind: 'retry', delayMs: 15_000 });
+    assert.deepEqual(verdict(10), { kind: 'failed' });
+  }
+});
+
 test('Retry-After is the least delay, and clients that it was told to do not come back together', () => {
   for (const random of [0, 0.5, 0.99]) {
-    const verdict = judge(refusal(503, 'x', 7_000), 1, false, BACKOFF, random);
-    assert.deepEqual(verdict, { kind: 'retry', delayMs: 7_000 + random * 500, firm: true });
+    const verdict = judge(refusal(503, 'x', 7_000), 1, false, {}, random);
+    assert.deepEqual(verdict, { kind: 'retry', delayMs: 7_000 + random * 500 });
     // A server that stays busy for long is not given up in ten times its first guess.
-    const later = judge(refusal(503, 'x', 7_000), 5, false, BACKOFF, random);
-    assert.deepEqual(later, { kind: 'retry', delayMs: 7_000 + random * 8_000, firm: true });
+    const later = judge(refusal(503, 'x', 7_000), 5, false, {}, random);
+    assert.deepEqual(later, { kind: 'retry', delayMs: 7_000 + random * 8_000 });
   }
 });
 

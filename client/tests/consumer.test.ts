@@ -13,6 +13,7 @@ import {
   inPieces,
   mute,
   PING,
+  PROMPT,
   page,
   pingsOnly,
   refuse,
@@ -23,7 +24,6 @@ import {
   until,
 } from './support/server.js';
 
-const PROMPT = { prompt: 'hello' };
 const TEXT = '那🌍é\u2028\u2029\u0085\x0b\x1cx\ry\n';
 
 async function turnOf(
@@ -217,6 +217,14 @@ test('a trickle of pings, and of single bytes, is no silence', async (t) => {
   const { turn, server } = await turnOf(t, says('a'), [trickle], { idleMs: 1_000 });
   assert.equal((await turn.finished).text, 'a');
   assert.equal(server.seen.length, 1);
+});
+
+test('a time that is endless never comes', async (t) => {
+  const options = { idleMs: Infinity, answerMs: Infinity, slowMs: Infinity };
+  const { turn, server, timeline } = await turnOf(t, says('a'), [cutAfter(1)], options);
+  assert.equal((await turn.finished).text, 'a');
+  assert.equal(server.seen.length, 2);
+  assert.ok(!timeline.some(({ kind }) => kind === 'notice'));
 });
 
 test('no answer is said, then dropped', async (t) => {

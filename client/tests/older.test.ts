@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { clientOf, says, TurnServer } from './support/server.js';
+import { clientOf, PROMPT, says, TurnServer } from './support/server.js';
 
 const NEWER: [object, PropertyKey][] = [
   [Promise, 'withResolvers'],
@@ -52,7 +52,7 @@ test('a turn streams without what older browsers lack', async (t) => {
   t.after(restore);
   remove();
   assert.equal('randomUUID' in crypto, false);
-  assert.equal((await client.start({ prompt: 'hello' }).finished).text, 'ab');
+  assert.equal((await client.start(PROMPT).finished).text, 'ab');
 });
 
 test('what cannot be done without is named', () => {

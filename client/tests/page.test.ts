@@ -8,6 +8,7 @@ import {
   cutAfter,
   dead,
   mute,
+  PROMPT,
   refuse,
   says,
   stalled,
@@ -15,8 +16,6 @@ import {
   TurnServer,
   until,
 } from './support/server.js';
-
-const PROMPT = { prompt: 'hello' };
 
 /** A page, as far as this package knows one; its frames come when a test says so. */
 class Page {
@@ -184,6 +183,22 @@ test('offline costs no attempts: it is said, and tried again when the network is
   );
   page.tell('online');
   assert.deepEqual([(await turn.finished).text, turn.getSnapshot().connection.notice], ['a', null]);
+});
+
+test('nor does it cost a stop any: it is asked for as long as the page is offline', async (t) => {
+  const { random } = Math;
+  t.after(() => {
+    Math.random = random;
+  });
+  // No delays.
+  Math.random = () => 0;
+  const server = new TurnServer(says('a'), (_, { call }) =>
+    call === 'cancel_turn' ? (server.calls(call).length > 150 ? cancelled : dead) : stalled(1),
+  );
+  page.define('navigator', { onLine: false });
+  const { turn } = await shown(t, server);
+  await turn.stop();
+  assert.equal(server.calls('cancel_turn').length, 151);
 });
 
 test('nor is it said any longer that the page is offline, when a stop keeps the start from leaving', async (t) => {

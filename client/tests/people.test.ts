@@ -12,6 +12,7 @@ import {
   type Entry,
   mute,
   PING,
+  PROMPT,
   refuse,
   type Seen,
   says,
@@ -21,7 +22,6 @@ import {
   until,
 } from './support/server.js';
 
-const PROMPT = { prompt: 'hello' };
 const FAR = '2030-01-01T00:00:00Z';
 const ask = (step: number, expiresAt = FAR): Entry => [
   'tool_pending',

@@ -13,6 +13,7 @@ import {
   type Entry,
   endAt,
   inPieces,
+  PROMPT,
   page,
   pingsOnly,
   refuse,
@@ -77,7 +78,7 @@ async function run(
   const server = await new TurnServer(entries).listen(t);
   server.behave = (n) => misbehaviours[n]?.(server) ?? inPieces(size);
   const { client } = clientOf(server, { backoff: { baseMs: 1, capMs: 2, maxFailures: 50 } });
-  const turn = client.start({ prompt: 'hello' });
+  const turn = client.start(PROMPT);
   const view = await turn.finished;
   const expected = entries.reduce(
     (state, [type, data, id]) => fold(state, { id, type, data } as TurnEvent),

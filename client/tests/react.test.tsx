@@ -8,7 +8,7 @@ import { renderToString } from 'react-dom/server';
 import { Chat as Example } from '../example/chat.js';
 import type { TurnClient } from '../src/index.js';
 import { type AgentTurn, useAgentTurn } from '../src/react.js';
-import { clientOf, refuse, says, stalled, TurnServer, until } from './support/server.js';
+import { clientOf, PROMPT, refuse, says, stalled, TurnServer, until } from './support/server.js';
 
 const window = new Window();
 const names = ['document', 'navigator', 'window', 'FormData'] as const;
@@ -76,7 +76,7 @@ test('a turn is started, painted and over, in StrictMode, by one request', async
   );
   assert.equal(page.text(), 'nothing yet');
   const { start } = hook;
-  await act(async () => void start({ prompt: 'hello' }));
+  await act(async () => void start(PROMPT));
   await shows(() => hook.view?.status === 'done');
   assert.equal(page.text(), 'done: Hello, world');
   assert.equal(hook.start, start, 'the functions keep their identity');
@@ -104,7 +104,7 @@ test('many tokens are few renders', async (t) => {
   const server = await new TurnServer(says(...words)).listen(t);
   const page = await mount(<Chat client={clientOf(server).client} />);
   renders = 0;
-  await act(async () => void hook.start({ prompt: 'hello' }));
+  await act(async () => void hook.start(PROMPT));
   await shows(() => hook.view?.status === 'done');
   assert.equal(hook.view?.text, words.join(''));
   assert.ok(renders < 100, `${renders} renders`);

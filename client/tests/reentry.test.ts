@@ -9,6 +9,7 @@ import {
   cutAfter,
   dead,
   type Entry,
+  PROMPT,
   refuse,
   says,
   stalled,
@@ -16,7 +17,6 @@ import {
   until,
 } from './support/server.js';
 
-const PROMPT = { prompt: 'hello' };
 const ask: Entry = [
   'tool_pending',
   { step: 1, tool: 'refund', args: {}, expiresAt: '2030-01-01T00:00:00Z' },
@@ -141,7 +141,7 @@ test('a handler that saves the turn has it as before its event', async (t) => {
 });
 
 test('whatever a handler throws, the event comes again', async (t) => {
-  for (const thrown of [undefined, null, 'words', Symbol('s')]) {
+  for (const thrown of [undefined, null, 'words', Symbol('s'), Object.create(null)]) {
     const server = await new TurnServer(says('a', 'b')).listen(t);
     let broken = true;
     const { client, timeline } = clientOf(server);

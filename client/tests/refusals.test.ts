@@ -6,14 +6,13 @@ import {
   type Behaviour,
   clientOf,
   cutAfter,
+  PROMPT,
   page,
   refuse,
   says,
   TurnServer,
   until,
 } from './support/server.js';
-
-const PROMPT = { prompt: 'hello' };
 
 test('401 gets one fresh token and one retry, the cursor kept; the next 401 later another', async (t) => {
   const server = await new TurnServer(says('a', 'b'), [

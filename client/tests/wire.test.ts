@@ -13,6 +13,7 @@ import {
   frame,
   inPieces,
   PING,
+  PROMPT,
   page,
   refuse,
   says,
@@ -22,7 +23,6 @@ import {
   until,
 } from './support/server.js';
 
-const PROMPT = { prompt: 'hello' };
 const TEXT = 'a那🌍é\u2028b\r\nc';
 const JOURNAL = says(...TEXT);
 

@@ -187,6 +187,9 @@ export const cancelled = page(200, 'application/json', '{"status": "cancelled"}'
 
 // Clients of it
 
+/** What the turns of tests are started with. */
+export const PROMPT = { prompt: 'hello' };
+
 /** Waits for what has to happen are short; those for what must not happen are long. */
 export const QUICK = {
   idleMs: 20_000,
