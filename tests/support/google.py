@@ -28,6 +28,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from jwt.algorithms import RSAAlgorithm
 
+from tests.support.patience import PATIENCE_SECONDS
+
 PROJECT = "real-project"
 KID = "a-key"
 
@@ -141,8 +143,12 @@ class Google:
         """From now on all of it works."""
         self._broken.clear()
 
-    def environ(self, folder: Path) -> dict[str, str]:
-        """What a process of a deployed function is given. `folder` takes its credentials."""
+    def environ(self, folder: Path, *, patient: bool = True) -> dict[str, str]:
+        """What a process of a deployed function is given. `folder` takes its credentials.
+
+        It waits for our answers however long they take, for on a busy machine that is longer than
+        Google's may; but not where they are to stay away, `patient=False`.
+        """
         folder.mkdir(exist_ok=True)
         account = folder / "account.json"
         account.write_text(
@@ -161,6 +167,7 @@ class Google:
         return {
             "SOURCE": str(Path(__file__).with_name("production.py")),
             "GOOGLE_ON_LOOPBACK": self.url,
+            "GOOGLE_CALL_SECONDS": str(PATIENCE_SECONDS) if patient else "",
             "GOOGLE_APPLICATION_CREDENTIALS": str(account),
             "FUNCTIONS_EMULATOR": "",
             "FIREBASE_AUTH_EMULATOR_HOST": "",
