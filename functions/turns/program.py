@@ -78,6 +78,13 @@ class Agent:
         if not isinstance(version, str) or isinstance(accepts, str):
             raise TypeError("an agent's `version` is a str, and `accepts` a set of them")
 
+    def play(self, turn: Turn) -> None:
+        """Run it to its end. Raises TypeError, and what it raises."""
+        returned: Any = self.run(turn)  # type: ignore[func-returns-value]  # so it is declared
+        if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
+            returned.close()  # nothing of it has run: the turn would end well, without a word
+            raise TypeError(f"an agent's `run` returned {type(returned).__name__}, and ran nothing")
+
     def can_continue(self, version: str) -> bool:
         """Whether a turn begun under `version` may be run again by this agent."""
         return version == self.version or version in self.accepts

@@ -165,7 +165,7 @@ class Owner:
             raise LeaseLost from None
         try:
             writer.check()
-            self._agent().run(program)
+            self._agent().play(program)
         except (LeaseLost, Parked):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever an agent raises ends its turn

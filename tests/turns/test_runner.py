@@ -157,3 +157,20 @@ def test_a_step_begun_inside_a_tool_ends_the_turn(create: Create) -> None:
     owners(run).own(taken)
     wait_until(lambda: load(taken).finished)
     assert last_event(taken).data["code"] == "nested_step"
+
+
+async def answer(turn: Turn, words: str) -> None:
+    """An agent's, to be called by something that awaits it."""
+    turn.token(words)
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize(
+    "run", [lambda turn: answer(turn, "abc"), lambda turn: (turn.token(word) for word in "abc")]
+)
+def test_an_agent_of_which_nothing_runs_fails(create: Create, run: Callable[[Turn], None]) -> None:
+    """No declaration can tell that it returns a coroutine; the turn must not end well, wordless."""
+    taken = create()
+    owners(run).own(taken)
+    wait_until(lambda: load(taken).finished)
+    assert last_event(taken).data["code"] == "agent_failed"
