@@ -30,7 +30,7 @@ def finish_turn(request: Request, service: Service) -> Response:
     sent again, it would make no more.
     """
     settings = service.settings
-    until = time.monotonic() + min(REQUEST_SECONDS, settings.response_seconds) - END_MARGIN_SECONDS
+    until = time.monotonic() + REQUEST_SECONDS - END_MARGIN_SECONDS
 
     def handle(request: Request) -> Response:
         service.watch()
