@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from functions import firestore
 from functions.errors import StorageUnavailable
 from functions.turns import record
 from tests.support.firestore_proxy import Answer, FirestoreProxy
@@ -40,11 +41,15 @@ def test_a_read_is_tried_again_after_what_passes(
 
 @pytest.mark.parametrize("status", ["PERMISSION_DENIED", "FAILED_PRECONDITION", "NOT_FOUND"])
 def test_a_read_that_is_refused_says_so_once_in_the_log(
-    faulty_storage: FirestoreProxy, capsys: pytest.CaptureFixture[str], status: str
+    faulty_storage: FirestoreProxy,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
 ) -> None:
     """The caller is told to come back; whoever operates this, what is missing: a role, an index, a
     database.
     """
+    monkeypatch.setattr(firestore, "TRY_SECONDS", firestore.READ_SECONDS)  # one try, however late
     rule = faulty_storage.inject("BatchGetDocuments", Answer(status))
     with pytest.raises(StorageUnavailable):
         record.load(NOBODYS)

@@ -53,9 +53,10 @@ def again(seconds: float = 0.0) -> ModelUnavailable:
 
 
 @pytest.fixture(name="taken")
-def _taken(storage: None, create: Create) -> Taken:
-    """A turn of this process, with a lease that lasts the test."""
+def _taken(storage: None, create: Create, monkeypatch: pytest.MonkeyPatch) -> Taken:
+    """A turn of this process whose lease lasts the test, and whose pauses take no time of it."""
     assert storage is None
+    monkeypatch.setattr(asking, "FIRST_PAUSE_SECONDS", 0.001)
     return create()
 
 

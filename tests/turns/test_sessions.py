@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from functions import firestore
-from functions.errors import SessionBusy, SignInRequired
+from functions.errors import AgentFailed, SessionBusy, SignInRequired
 from functions.turns import (
     admission,
     cancel,
@@ -194,7 +194,9 @@ def test_what_cannot_be_remembered_is_refused_at_once(chat: Chat, bad: Any) -> N
     assert chat.left()[0][1] == exchange("p", "")
 
 
-def test_a_turn_that_fails_or_is_stopped_frees_the_session(chat: Chat) -> None:
+def test_a_turn_that_fails_or_is_stopped_frees_the_session(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It leaves nothing, unless it had said so before it failed."""
 
     def remember_and_fail(turn: Turn) -> None:
@@ -202,7 +204,8 @@ def test_a_turn_that_fails_or_is_stopped_frees_the_session(chat: Chat) -> None:
         turn.token("x")
         fail(turn)
 
-    with pytest.raises(Exception, match="the agent failed"):
+    with monkeypatch.context() as patch, pytest.raises(AgentFailed):
+        patch.setattr(admission, "FIRST_EVENT_SECONDS", PATIENCE_SECONDS)
         chat.start(fail)
     chat.run(remember_and_fail)
     stopped = chat.start(lambda turn: turn.model("m", None, lambda _emit: stay()))
