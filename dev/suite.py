@@ -59,7 +59,7 @@ def running(
     settings: Mapping[str, str] | None = None,
     ports: Mapping[str, int] | None = None,
     functions: Sequence[str] = STREAMS,
-    ready_seconds: float = 90.0,
+    ready_seconds: float = 150.0,
 ) -> Iterator[Suite]:
     """Start a suite for the project in `root`, end it with all its processes and files.
 

@@ -15,6 +15,7 @@ MARK = "AGENT_TURNS_BENCH_TEST"
 
 
 @pytest.mark.emulator
+@pytest.mark.timeout(400)
 @pytest.mark.usefixtures("firestore_emulator")  # it skips the test where there is none
 def test_a_quick_run_reports_every_figure_and_leaves_no_process(tmp_path: Path) -> None:
     """One line of the table at least for each of the six measurements."""
@@ -26,7 +27,7 @@ def test_a_quick_run_reports_every_figure_and_leaves_no_process(tmp_path: Path) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr
     lines = report.read_text("utf-8").splitlines()

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 import uuid
@@ -19,6 +18,7 @@ from dev import control, processes
 from dev.project import ROOT
 from functions import firestore
 from functions.agents import demo_tools
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.payments import PaymentServer
 
 PAGE = "http://127.0.0.1:5000"
@@ -32,7 +32,7 @@ def served(mark: str, target: str | None) -> subprocess.Popen[bytes]:
     environ = {**os.environ, processes.MARK_VARIABLE: mark}
     if target is not None:
         environ["FUNCTION_TARGET"] = target
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=environ)
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=environ)
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,8 @@ def url(
 
 def announced(path: Path, process: subprocess.Popen[bytes]) -> str:
     """The URL that the server writes down once it listens."""
-    deadline = time.monotonic() + 30
-    while not path.exists() or not path.read_text():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: process.poll() is not None or (path.exists() and path.read_text() != ""))
+    assert process.poll() is None
     found: str = json.loads(path.read_text())["control"]
     return found
 
@@ -78,7 +75,7 @@ def call(url: str, method: str = "GET", **headers: str) -> tuple[int, str | None
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     request = urllib.request.Request(url, method=method, headers=names)
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
             body = response.read()
             allowed = response.headers["Access-Control-Allow-Origin"]
             return response.status, allowed, json.loads(body) if body else None
@@ -92,13 +89,11 @@ def test_it_kills_the_streaming_functions_of_its_stack_and_nothing_else(url: str
     dying = [served(MARK, target) for target in control.TARGETS]
     living = [served(MARK, "cancel_turn"), served(MARK, None), served("another", "start_turn")]
     try:
-        deadline = time.monotonic() + 30
-        while len(processes.marked(MARK)) < 6:  # each shows its environment once it runs
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        # Each shows its environment once it runs.
+        wait_until(lambda: len(processes.marked(MARK)) == 6 and processes.marked("another") != [])
         status, _, body = call(f"{url}/kill", "POST", Origin=PAGE, **{control.HEADER: "1"})
         assert (status, body) == (200, {"killed": 3})
-        assert [process.wait(timeout=10) for process in dying] == [-9, -9, -9]
+        assert [process.wait(PATIENCE_SECONDS) for process in dying] == [-9, -9, -9]
         assert [process.poll() for process in living] == [None, None, None]
     finally:
         for process in (*dying, *living):
@@ -151,7 +146,7 @@ def test_it_runs_beside_a_local_stack_only(tmp_path: Path) -> None:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert run.returncode == 1

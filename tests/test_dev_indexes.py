@@ -16,6 +16,7 @@ import pytest
 from dev import node
 from dev.merge_indexes import merge
 from dev.project import ROOT, ProblemError
+from tests.support.patience import PATIENCE_SECONDS
 
 INDEXES = json.loads((ROOT / "firestore.indexes.json").read_text())
 GROUPS = "projects/p/databases/(default)/collectionGroups"
@@ -69,7 +70,7 @@ def deploy(spec: Any, had: Any, **options: bool) -> list[list[Any]]:
         [node.locate(), "-e", _DEPLOY, words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -4,15 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from dev import processes
 from dev.project import ROOT
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 # A leader with a child in its group, a child in its own session, and a grandchild whose parent is
 # gone: the kinds of process that firebase-tools leaves.
@@ -38,17 +38,10 @@ def started(leader: str = "obedient") -> Iterator[tuple[str, subprocess.Popen[by
         start_new_session=True,
     ) as tree:
         try:
-            wait_for(lambda: len(processes.marked(mark)) == _TREE_SIZE)
+            wait_until(lambda: len(processes.marked(mark)) == _TREE_SIZE)
             yield mark, tree
         finally:
             processes.end(mark, tree.pid)
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_every_descendant_is_found_and_ended_however_detached() -> None:
@@ -71,7 +64,8 @@ def test_another_stack_is_left_alone() -> None:
         assert len(processes.marked(other)) == _TREE_SIZE
 
 
-def test_a_leader_that_obeys_is_not_killed() -> None:
+def test_a_leader_that_obeys_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_GENTLE_SECONDS", PATIENCE_SECONDS)
     with started("polite") as (mark, tree):
         assert processes.end(mark, tree.pid)
     assert tree.returncode == 7
@@ -117,9 +111,9 @@ def test_a_server_that_was_let_go_is_asked_to_finish_and_no_other() -> None:
         start_new_session=True,
     ) as leader:
         try:
-            wait_for(lambda: len(processes.marked(mark)) == 3)
+            wait_until(lambda: len(processes.marked(mark)) == 3)
             (orphan,) = processes.dismiss_orphans(mark, leader.pid)
-            wait_for(lambda: orphan not in processes.marked(mark))
+            wait_until(lambda: orphan not in processes.marked(mark))
             assert len(processes.marked(mark)) == 2
             assert processes.dismiss_orphans(mark, leader.pid) == []
         finally:

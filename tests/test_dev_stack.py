@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +22,12 @@ import pytest
 from dev import processes, suite
 from dev.ports import free_port
 from dev.project import FIREBASE_TOOLS, ROOT, read
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.emulator,
+    pytest.mark.timeout(400),
     pytest.mark.usefixtures("firestore_emulator"),  # Skips, or fails in CI, where there is none.
 ]
 
@@ -70,16 +72,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=60) as response:
+    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as response:
         body: bytes = response.read()
     return body
-
-
-def eventually(reached: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.1)
 
 
 def test_a_suite_serves_reloads_and_leaves_nothing(project: Path) -> None:
@@ -110,15 +105,20 @@ def test_a_suite_serves_reloads_and_leaves_nothing(project: Path) -> None:
             assert refusal.value.code == 403
 
         # An edit takes effect.
+        def loads() -> int:
+            return running.log.read_text().count("Loaded functions definitions")
+
+        before = loads()
         (project / "functions" / "word.py").write_text("WORD = 'second'\n")
-        eventually(lambda: b"second" in get(running.function("start_turn")), 20)
+        wait_until(lambda: b"second" in get(running.function("start_turn")))
+        wait_until(lambda: loads() > before)
 
         # A file that is not deployed starts no reload.
-        loads = running.log.read_text().count("Loaded functions definitions")
+        before = loads()
         (project / "dev" / "setup.py").touch()
         (project / "public" / "index.html").write_text("another page")
         time.sleep(3)
-        assert running.log.read_text().count("Loaded functions definitions") == loads
+        assert loads() == before
 
         assert processes.marked(running.mark)
     assert processes.marked(running.mark) == []
@@ -129,7 +129,7 @@ def test_functions_that_do_not_load_end_the_suite_with_their_error(project: Path
     (project / "main.py").write_text("import a_module_that_is_not_there\n")
     with (
         pytest.raises(RuntimeError, match="a_module_that_is_not_there"),
-        suite.running(project, ready_seconds=60),
+        suite.running(project),
     ):
         pytest.fail("it got ready")
 
@@ -152,7 +152,7 @@ def test_a_killed_test_run_leaves_no_process(project: Path) -> None:
         assert mark
         assert len(processes.marked(mark)) > 3
         run.send_signal(signal.SIGKILL)
-    eventually(lambda: processes.marked(mark) == [], 15)
+    wait_until(lambda: processes.marked(mark) == [])
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def terminal(project: Path) -> Iterator[Terminal]:
             os.environ["AGENT_TURNS_TEST"] = run
             os.execlp("make", "make", f"PYTHON={sys.executable}", "dev")
         try:
-            words = read_until(descriptor, "Ctrl-C here ends everything", 90)
+            words = read_until(descriptor, "Ctrl-C here ends everything", 200)
         except BaseException:
             end_all(run)
             raise
@@ -211,7 +211,6 @@ def read_until(descriptor: int, pattern: str, seconds: float) -> str:
     return words
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("end", ["Ctrl-C", "closing the terminal"])
 def test_make_dev_prints_lines_that_work_and_ends_without_a_trace(
     project: Path, terminal: Terminal, end: str
@@ -219,7 +218,11 @@ def test_make_dev_prints_lines_that_work_and_ends_without_a_trace(
     lines = re.findall(r"^ +(curl .*?)\r?$", terminal.words, re.MULTILINE)
     answers = [
         subprocess.run(
-            ["bash", "-c", line], cwd=project, capture_output=True, check=True, timeout=60
+            ["bash", "-c", line],
+            cwd=project,
+            capture_output=True,
+            check=True,
+            timeout=PATIENCE_SECONDS,
         ).stdout
         for line in lines[:4]
     ]
@@ -230,4 +233,4 @@ def test_make_dev_prints_lines_that_work_and_ends_without_a_trace(
         os.write(terminal.descriptor, b"\x03")
     else:
         os.close(terminal.descriptor)
-    eventually(lambda: processes.carrying("AGENT_TURNS_TEST", terminal.run) == [], 20)
+    wait_until(lambda: processes.carrying("AGENT_TURNS_TEST", terminal.run) == [])

@@ -10,6 +10,7 @@ import pytest
 
 from dev import node
 from dev.project import ROOT, read
+from tests.support.patience import PATIENCE_SECONDS
 
 _PACK = """
 const [module, source, config] = JSON.parse(process.argv[1]);
@@ -23,7 +24,11 @@ def packed(root: Path) -> tuple[set[str], str]:
     module = node.PACKAGE / "lib" / "deploy" / "functions" / "prepareFunctionsUpload.js"
     words = json.dumps([str(module), str(root), read().config["functions"]])
     done = subprocess.run(
-        [node.locate(), "-e", _PACK, words], capture_output=True, text=True, check=True, timeout=60
+        [node.locate(), "-e", _PACK, words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
     )
     path, digest = json.loads(done.stdout.splitlines()[-1])
     with zipfile.ZipFile(path) as archive:
@@ -132,7 +137,11 @@ def touched(*have: tuple[str, str]) -> list[str]:
     ]
     words = json.dumps([str(node.PACKAGE / "lib"), there])
     done = subprocess.run(
-        [node.locate(), "-e", _GROUP, words], capture_output=True, text=True, check=True, timeout=60
+        [node.locate(), "-e", _GROUP, words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
     )
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -11,6 +11,7 @@ from functions import firestore
 from functions.errors import StorageUnavailable
 from functions.turns import record
 from tests.support.firestore_proxy import Answer, FirestoreProxy
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.emulator
 
@@ -35,7 +36,7 @@ def test_a_read_is_tried_again_after_what_passes(
 ) -> None:
     """A connection that the other side closed answers CANCELLED."""
     rule = faulty_storage.inject("BatchGetDocuments", Answer(status), times=2)
-    assert record.load(NOBODYS) is None
+    assert record.load(NOBODYS, within_seconds=PATIENCE_SECONDS) is None
     assert rule.fired == 2
 
 

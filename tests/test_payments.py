@@ -11,6 +11,7 @@ import pytest
 
 from dev import payments
 from dev.project import ROOT
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.payments import PaymentServer
 
 ORDER = {"order": "A-17", "cents": 1900}
@@ -84,7 +85,12 @@ def test_a_port_that_is_taken_ends_it_in_plain_words(server: PaymentServer) -> N
     port = urlsplit(server.url).port
     assert port is not None
     second = subprocess.run(
-        payments.program(port), cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
+        payments.program(port),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
     assert second.returncode == 1
     assert f"cannot have port {port}" in second.stderr

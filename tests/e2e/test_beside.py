@@ -24,11 +24,12 @@ from dev import suite
 from dev.project import LOCAL_PROJECT, ROOT, ProblemError, function_url
 from dev.stack import Stack, answer
 from tests.support.client import folded, headers, new_turn_id
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.sse import RawStream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.emulator, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.emulator, pytest.mark.timeout(400)]
 
-READY_SECONDS = 90.0
+READY_SECONDS = 150.0
 FRAMEWORK = "functions-framework"
 OURS = json.loads((ROOT / "firebase.json").read_text())
 
@@ -161,7 +162,7 @@ def put_in(folder: Path, config: dict[str, Any]) -> None:
 
 def status_of(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=60) as came:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as came:
             return int(came.status)
     except urllib.error.HTTPError as refusal:
         with refusal:
@@ -178,7 +179,7 @@ def not_ready(shop: Shop) -> str | None:
 
 def test_theirs_answers_as_before(shop: Shop) -> None:
     """Beside ours, out of its own codebase."""
-    with urllib.request.urlopen(shop.function("hello"), timeout=60) as came:
+    with urllib.request.urlopen(shop.function("hello"), timeout=PATIENCE_SECONDS) as came:
         assert came.read() == b"hello from the shop"
 
 
@@ -186,8 +187,8 @@ def test_a_turn_runs_in_their_project(shop: Shop) -> None:
     """From the codebase that was added."""
     given = headers(new_turn_id(), uid="a-buyer", Content_Type="application/json")
     body = json.dumps({"prompt": "rate=1000 silence=0 words=9"}).encode()
-    with RawStream(shop.function("start_turn"), "POST", given, body, timeout=30) as stream:
-        stream.read_to_end(timeout=60)
+    with RawStream(shop.function("start_turn"), "POST", given, body) as stream:
+        stream.read_to_end()
         state = folded(stream)
     assert state.ended is not None
     assert len(state.text.split()) == 14

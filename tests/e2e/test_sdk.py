@@ -16,7 +16,7 @@ from functions.wire import sse
 from functions.wire.fold import Fold, fold
 from tests.support.client import new_turn_id
 
-pytestmark = [pytest.mark.e2e, pytest.mark.emulator, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.emulator, pytest.mark.timeout(400)]
 
 FUNCTIONS = ("start_turn", "resume_turn", "cancel_turn")
 
@@ -39,7 +39,7 @@ def said(firestore_emulator: str) -> Iterator[dict[str, Any]]:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=120,
+                timeout=240,
             )
             assert ended.returncode == 0, ended.stdout + ended.stderr
             yield json.loads(ended.stdout.splitlines()[-1])

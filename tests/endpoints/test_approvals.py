@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,18 @@ from tests.support.client import (
     error_of,
     folded,
     headers,
+    key_of,
     new_turn_id,
     resume,
     start,
 )
+from tests.support.gate import Gate
+from tests.support.lapse import lapse_turn, load
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.server import FunctionServer
 from tests.support.sse import RawStream
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 
 
 @pytest.fixture
@@ -48,7 +51,7 @@ def ask(server: FunctionServer, *actions: list[Any]) -> tuple[str, Fold]:
     """Run a script until it waits: the turn's id, and what its client holds."""
     turn_id = new_turn_id()
     with start(server, turn_id, [*actions]) as stream:
-        assert stream.read_to_end(timeout=10) == "complete"
+        assert stream.read_to_end() == "complete"
         assert stream.events()[-1].event == "tool_pending"
         return turn_id, folded(stream)
 
@@ -62,22 +65,24 @@ def test_the_response_ends_when_the_turn_waits(serve: Serve, tmp_path: Path) -> 
     resumer = serve("resume_turn")
     for cursor in (0, state.cursor):
         with resume(resumer, turn_id, cursor) as stream:
-            assert stream.read_to_end(timeout=5) == "complete"
+            assert stream.read_to_end() == "complete"
             assert folded(stream).ended is None
     assert lines(tmp_path / "x") == []
     assert not [line for line in resumer.log_lines() if line["message"] == "took over"]
 
 
-def test_a_follower_ends_when_the_turn_waits(serve: Serve, tmp_path: Path) -> None:
+def test_a_follower_ends_when_the_turn_waits(serve: Serve, tmp_path: Path, gate: Gate) -> None:
     """It does not ping on until the lease would have lapsed."""
-    starter, follow = serve("start_turn", LEASE_SECONDS="9"), serve("resume_turn")
+    starter, follow = serve("start_turn", LEASE_SECONDS="60"), serve("resume_turn")
     turn_id = new_turn_id()
-    script = [["count", 1, 20, 20], ["tools", ["refund", {"path": str(tmp_path / "x")}]]]
+    script = [["say", "A"], gate.action, ["tools", ["refund", {"path": str(tmp_path / "x")}]]]
     with start(starter, turn_id, script) as stream:
         stream.read_until(1)
         with resume(follow, turn_id) as follower:
+            follower.read_until(1)
+            gate.open()
             stream.read_to_end()
-            follower.read_to_end(timeout=3)
+            follower.read_to_end(timeout=30)
             assert follower.events()[-1].event == "tool_pending"
 
 
@@ -98,7 +103,7 @@ def test_a_decision_runs_the_turn_on(  # noqa: PLR0917 - a table
         serve("start_turn"), ["say", "A"], ["tools", ["refund", {"path": str(path)}]], ["say", "B"]
     )
     with decide(decider, turn_id, 1, decision, state.cursor) as stream:
-        stream.read_to_end(timeout=10)
+        stream.read_to_end()
         assert outcomes(stream) == [status]
         folded(stream, into=state)
     assert state.ended is not None
@@ -122,7 +127,7 @@ def test_deciders_at_once_and_late_ones_see_the_one_outcome(
     def attempt(decision: str) -> None:
         barrier.wait()
         with decide(decider, turn_id, 1, decision) as stream:
-            stream.read_to_end(timeout=20)
+            stream.read_to_end()
             results.append(outcomes(stream))
 
     threads = [
@@ -131,7 +136,7 @@ def test_deciders_at_once_and_late_ones_see_the_one_outcome(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     for late in ("approve", "deny"):
         with decide(decider, turn_id, 1, late) as stream:
             stream.read_to_end()
@@ -148,9 +153,9 @@ def test_an_approval_that_nobody_gives_expires(
     """Whoever looks next records it; a late decision changes nothing."""
     path = tmp_path / "x"
     turn_id, state = ask(serve("start_turn"), ["tools", ["hasty", {"path": str(path)}]])
-    time.sleep(2)
+    wait_until(lambda: load(key_of(turn_id)).lapsed)
     with decide(decider, turn_id, 1, "approve", state.cursor) as stream:
-        stream.read_to_end(timeout=10)
+        stream.read_to_end()
         assert outcomes(stream) == ["expired"]
         assert folded(stream, into=state).ended
     assert lines(path) == []
@@ -170,11 +175,11 @@ def test_calls_that_need_no_approval_run_first_and_each_decision_counts(
     turn_id, state = ask(serve("start_turn"), ["tools", *calls], ["say", "B"])
     assert len(lines(free)) == 2
     with decide(decider, turn_id, 3, "deny", state.cursor) as stream:
-        stream.read_to_end(timeout=10)
+        stream.read_to_end()
         assert stream.events()[-1].event == "tool_pending"
         folded(stream, into=state)
     with decide(decider, turn_id, 1, "approve", state.cursor) as stream:
-        stream.read_to_end(timeout=10)
+        stream.read_to_end()
         folded(stream, into=state)
     assert state.ended is not None
     told = json.dumps({"step": 1})
@@ -193,14 +198,12 @@ def test_an_owner_killed_after_the_decision_does_not_lose_it(
     turn_id, state = ask(serve("start_turn"), ["tools", ["refund", args]], ["say", "B"])
     with decide(decider, turn_id, 1, "approve", state.cursor) as stream:
         stream.read_until("tool_start")
-        until = time.monotonic() + 5
-        while not lines(path):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_until(lambda: bool(lines(path)))
         decider.kill()
+        lapse_turn(turn_id)
         stream.read_to_end()
     with resume(serve("resume_turn"), turn_id) as stream:
-        stream.read_to_end(timeout=10)
+        stream.read_to_end()
         assert folded(stream).text.startswith("[in_doubt ")
     assert len(lines(path)) == 1
 
@@ -229,7 +232,7 @@ def test_a_deploy_of_another_agent_between_asking_and_deciding(
         serve("start_turn", AGENT_VERSION="1"), ["tools", ["refund", {"path": str(path)}]]
     )
     with decide(serve("run_tool_step", AGENT_VERSION="2"), turn_id, 1, "approve") as stream:
-        stream.read_to_end(timeout=10)
+        stream.read_to_end()
         assert stream.events()[-1].data["code"] == "agent_changed"
     assert lines(path) == []
 

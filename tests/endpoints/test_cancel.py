@@ -10,10 +10,13 @@ import pytest
 
 from tests.conftest import Serve
 from tests.support.client import cancel, error_of, folded, headers, new_turn_id, resume, start
+from tests.support.gate import Gate
+from tests.support.lapse import lapse_turn
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.server import FunctionServer
 from tests.support.sse import RawStream
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 
 
 @pytest.fixture
@@ -23,12 +26,12 @@ def canceller(serve: Serve) -> FunctionServer:
 
 
 def test_a_stop_ends_the_turn_for_its_owner_and_its_followers(
-    serve: Serve, canceller: FunctionServer, tmp_path: Path
+    serve: Serve, canceller: FunctionServer, tmp_path: Path, gate: Gate
 ) -> None:
     """One terminal event, the same for both; the agent does nothing more; a resume neither."""
     owner, resumer = serve("start_turn"), serve("resume_turn")
     turn_id, later = new_turn_id(), tmp_path / "later"
-    script = [["count", 1, 400, 20], ["effect", str(later)]]
+    script = [["count", 1, 1200, 20, str(gate)], ["effect", str(later)]]
     with start(owner, turn_id, script) as stream:
         stream.read_until(10)
         with resume(resumer, turn_id) as follower:
@@ -40,6 +43,7 @@ def test_a_stop_ends_the_turn_for_its_owner_and_its_followers(
                 assert (last.event, last.data) == ("done", {"reason": "cancelled"})
             assert folded(stream).text == folded(follower).text
             assert stream.events()[-1].raw == follower.events()[-1].raw
+    gate.open()
     with resume(serve("resume_turn"), turn_id) as again:
         again.read_to_end()
         assert folded(again).text == folded(stream).text
@@ -53,7 +57,7 @@ def test_a_stop_is_idempotent_and_leaves_a_finished_turn_alone(
     """The answer says how the turn stands."""
     starter = serve("start_turn")
     running, finished = new_turn_id(), new_turn_id()
-    with start(starter, running, [["sleep", 30]]) as stream:
+    with start(starter, running, [["sleep", 100]]) as stream:
         stream.read_until("ping")
         assert cancel(canceller, running) == "cancelled"
         assert cancel(canceller, running) == "cancelled"
@@ -68,10 +72,13 @@ def test_a_stop_is_idempotent_and_leaves_a_finished_turn_alone(
 
 
 @pytest.mark.parametrize("when", ["killed before", "killed after", "frozen"])
-def test_a_stop_survives_its_owner(serve: Serve, canceller: FunctionServer, when: str) -> None:
+def test_a_stop_survives_its_owner(
+    serve: Serve, canceller: FunctionServer, gate: Gate, when: str
+) -> None:
     """Nobody takes the turn over, and a frozen owner adds nothing when it thaws."""
     owner, turn_id = serve("start_turn"), new_turn_id()
-    with start(owner, turn_id, [["count", 1, 100, 40]]) as stream:
+    script = [["count", 1, 20, 0], gate.action, ["count", 21, 100, 0]]
+    with start(owner, turn_id, script) as stream:
         stream.read_until(10)
         if when == "killed before":
             owner.kill()
@@ -80,6 +87,7 @@ def test_a_stop_survives_its_owner(serve: Serve, canceller: FunctionServer, when
         assert cancel(canceller, turn_id) == "cancelled"
         if when == "killed after":
             owner.kill()
+        gate.open()
         with resume(serve("resume_turn"), turn_id) as reader:
             reader.read_to_end()
             state = folded(reader)
@@ -89,7 +97,7 @@ def test_a_stop_survives_its_owner(serve: Serve, canceller: FunctionServer, when
             owner.thaw()
             stream.read_to_end()
             assert folded(stream).text == state.text
-        time.sleep(2.5)
+        lapse_turn(turn_id)
         with resume(serve("resume_turn"), turn_id) as again:
             again.read_to_end()
             assert folded(again).cursor == state.cursor
@@ -118,7 +126,7 @@ def test_stops_in_one_instant_end_the_turn_once(serve: Serve, canceller: Functio
     """Ten at once, against an owner that appends all the time."""
     owner, turn_id = serve("start_turn", FLUSH_SECONDS="0.02"), new_turn_id()
     answers: list[str] = []
-    with start(owner, turn_id, [["count", 1, 2000, 400]]) as stream:
+    with start(owner, turn_id, [["count", 1, 9000, 100]]) as stream:
         stream.read_until(50)
         threads = [
             threading.Thread(target=lambda: answers.append(cancel(canceller, turn_id)))
@@ -127,7 +135,7 @@ def test_stops_in_one_instant_end_the_turn_once(serve: Serve, canceller: Functio
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_SECONDS)
         stream.read_to_end()
         assert [event.event for event in stream.events()].count("done") == 1
     assert answers == ["cancelled"] * 10

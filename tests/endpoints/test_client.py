@@ -16,8 +16,14 @@ import pytest
 from dev import node
 from tests.conftest import PROJECT, Serve
 from tests.support.client import folded, new_turn_id, resume
+from tests.support.gate import Gate
+from tests.support.lapse import lapse_turn
 
-pytestmark = [pytest.mark.emulator, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.emulator,
+    pytest.mark.usefixtures("storage"),
+    pytest.mark.timeout(180),
+]
 
 FUNCTIONS = ("start_turn", "resume_turn", "run_tool_step", "cancel_turn")
 
@@ -117,14 +123,17 @@ def test_a_turn_that_is_cut_at_random_bytes_ends_with_the_text_of_its_journal(
 
 
 def test_a_killed_owner_costs_the_client_nothing(
-    follow: Follow, serve: Serve, urls: dict[str, str]
+    follow: Follow, serve: Serve, urls: dict[str, str], gate: Gate
 ) -> None:
     """It resumes elsewhere, follows the rewind, and ends with the text of the journal."""
     owner, turn_id = serve("start_turn"), new_turn_id()
-    script = [["model", "one", [["count", 1, 20, 100]], 1], ["count", 21, 120, 60]]
+    counting = [["count", 21, 50, 0], gate.action, ["count", 51, 120, 0]]
+    script = [["model", "one", [["count", 1, 20, 100]], 1], *counting]
     client = follow(turn_id, script, functions={"start_turn": owner.url})
     client.until(lambda entry: entry.get("kind") == "event" and entry["event"]["id"] >= 40)
     owner.kill()
+    lapse_turn(turn_id)
+    gate.open()
     view = client.view()
     assert (view["status"], view["rewinds"]) == ("done", 1)
     assert view["text"] == journal_text(turn_id, urls)

@@ -92,7 +92,7 @@ def test_sessions_are_listed_read_and_deleted(
     """The last used first; what each turn left; a running turn is named, and stopped."""
     for chat in ("first", "second"):
         ended(start(starter, new_turn_id(), [["say", chat]], uid=uid, session=chat))
-    running, script = new_turn_id(), [["sleep", 20]]
+    running, script = new_turn_id(), [["sleep", 100]]
     with start(starter, running, script, uid=uid, session="first") as stream:
         stream.read_until("ping")
         status, listed = ask(listing, uid)
@@ -106,7 +106,7 @@ def test_sessions_are_listed_read_and_deleted(
         assert entry["messages"][1] == {"role": "assistant", "content": "first"}
         assert entry["dropped"] is False
         assert ask(listing, uid, "?id=first", "DELETE") == (200, {"more": False})
-        stream.read_to_end(timeout=30)
+        stream.read_to_end()
         ended_with = folded(stream).ended
         assert ended_with is not None
         assert ended_with.data == {"reason": "cancelled"}
@@ -199,7 +199,7 @@ def test_a_deleted_turn_is_gone_for_every_call(
     serve: Serve, starter: FunctionServer, deleter: FunctionServer, uid: str
 ) -> None:
     """Whoever follows it loses it, too."""
-    turn_id, script = new_turn_id(), [["count", 1, 400, 20]]
+    turn_id, script = new_turn_id(), [["count", 1, 1200, 20]]
     resumer = serve("resume_turn")
     with (
         start(starter, turn_id, script, uid=uid) as stream,
@@ -209,8 +209,8 @@ def test_a_deleted_turn_is_gone_for_every_call(
         follower.read_until(5)
         expected = {"turns": 1, "sessions": 0, "more": False}
         assert delete(deleter, uid, {"turnId": turn_id}) == (200, expected)
-        follower.read_to_end(timeout=30)
-        stream.read_to_end(timeout=30)
+        follower.read_to_end()
+        stream.read_to_end()
     with start(starter, turn_id, script, uid=uid) as again:
         assert (again.status, error_of(again)["code"]) == (410, "gone")
     with start(starter, turn_id, [["say", "other"]], uid=uid) as other:

@@ -12,25 +12,27 @@ from typing import Any
 import pytest
 
 import main
-from dev import token
 from dev.ports import free_port
 from dev.project import LOCAL_PROJECT
 from functions.settings import REGION
 from functions.turns import record
 from functions.turns.queue import FUNCTION, REQUEST_SECONDS
-from functions.turns.record import Record
 from functions.turns.runner import MAX_ATTEMPTS
 from tests.conftest import Serve
-from tests.support.client import decide, error_of, folded, new_turn_id, resume, start
+from tests.support.client import decide, error_of, folded, key_of, new_turn_id, resume, start
+from tests.support.gate import Gate
 from tests.support.google import PROJECT as GOOGLES
 from tests.support.google import Google
+from tests.support.lapse import lapse_turn, load
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.queue import TaskQueue
 from tests.support.server import FunctionServer
 from tests.support.sse import RawStream
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 
-TALK = [["model", "one", [["count", 1, 5, 0]], 1], ["count", 6, 60, 40]]
+LOOK_SECONDS = 60
+"""How soon a turn is looked at with the lease of these tests."""
 
 
 @pytest.fixture
@@ -40,24 +42,10 @@ def queue() -> Iterator[TaskQueue]:
         yield queue
 
 
-def key_of(turn_id: str) -> str:
-    """The key of a turn that was started by a test's client."""
-    return record.turn_key(f"app:{token.APP}:{turn_id}", turn_id)
-
-
-def load(turn_id: str) -> Record:
-    """The turn as it is stored."""
-    turn = record.load(key_of(turn_id))
-    assert turn is not None
-    return turn
-
-
-def lapse(turn_id: str) -> None:
-    """Wait until nobody owns the turn."""
-    until = time.monotonic() + 20
-    while not load(turn_id).lapsed:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+def talk(gate: Gate) -> list[list[Any]]:
+    """A script with a step and a text, of which half comes after the gate."""
+    said: list[list[Any]] = [["count", 6, 10, 0], gate.action, ["count", 11, 60, 0]]
+    return [["model", "one", [["count", 1, 5, 0]], 1], *said]
 
 
 def post(server: FunctionServer, body: bytes, content: str = "application/json") -> RawStream:
@@ -69,81 +57,87 @@ def dispatch(server: FunctionServer, turn_id: str, *, seconds: float = 0) -> str
     """Send a task that was due `seconds` from now; what it came to."""
     body = {"data": {"turn": key_of(turn_id), "due": int(time.time() + seconds)}}
     with post(server, json.dumps(body).encode()) as answer:
-        answer.read_to_end(timeout=40)
+        answer.read_to_end()
         assert answer.status == 200, answer.raw
         return str(json.loads(answer.body)["result"])
 
 
 def abandon(serve: Serve, script: list[Any], **environ: str) -> str:
-    """Start a turn, kill its container and leave; its id, once the lease has lapsed."""
+    """Start a turn, kill its container and leave; its id, once nobody has it."""
     owner, turn_id = serve("start_turn", **environ), new_turn_id()
     with start(owner, turn_id, script) as stream:
         stream.read_until(7)
         owner.kill()
-    lapse(turn_id)
+    lapse_turn(turn_id)
     return turn_id
 
 
-def test_a_turn_that_nobody_owns_is_finished(serve: Serve, queue: TaskQueue) -> None:
+def test_a_turn_that_nobody_owns_is_finished(serve: Serve, queue: TaskQueue, gate: Gate) -> None:
     """The request lasts until the turn has ended: a container has no CPU after it. For how long a
     client's stream may last is no matter of its.
     """
-    turn_id = abandon(serve, TALK)
+    turn_id = abandon(serve, talk(gate))
+    gate.open()
     settings = {"CLOUD_TASKS_EMULATOR_HOST": queue.address, "RESPONSE_SECONDS": "30"}
     assert dispatch(serve("finishturn", **settings), turn_id) == "over"
-    assert load(turn_id).status == record.DONE
+    assert load(key_of(turn_id)).status == record.DONE
     with resume(serve("resume_turn"), turn_id, 0) as stream:
         stream.read_to_end()
         told = folded(stream)
     assert told.text == "1 2 3 4 5 [one: 1]" + "".join(f"{n} " for n in range(6, 61))
 
 
-def test_again_and_again_until_it_has_ended(serve: Serve, queue: TaskQueue, tmp_path: Path) -> None:
+def test_again_and_again_until_it_has_ended(
+    serve: Serve, queue: TaskQueue, tmp_path: Path, gate: Gate
+) -> None:
     """The finishing container is killed, too: its task, which it never answered, comes again."""
     calls = tmp_path / "calls"
     tools = ["tools", ["once", {"path": str(calls)}]]
-    turn_id = abandon(serve, [tools, ["count", 1, 60, 40]])
+    turn_id = abandon(serve, [tools, ["count", 1, 10, 0], gate.action, ["count", 11, 60, 0]])
     settings = {"CLOUD_TASKS_EMULATOR_HOST": queue.address}
     killed = serve("finishturn", **settings)
     body = {"data": {"turn": key_of(turn_id), "due": int(time.time())}}
-    epoch = load(turn_id).holder.epoch
+    epoch = load(key_of(turn_id)).holder.epoch
     with post(killed, json.dumps(body).encode()):
-        until = time.monotonic() + 20
-        while load(turn_id).holder.epoch == epoch:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        wait_until(lambda: load(key_of(turn_id)).holder.epoch > epoch)
         killed.kill()
-    lapse(turn_id)
+    lapse_turn(turn_id)
+    gate.open()
     assert dispatch(serve("finishturn", **settings), turn_id) == "over"
-    assert load(turn_id).status == record.DONE
+    assert load(key_of(turn_id)).status == record.DONE
     assert len(calls.read_text().splitlines()) == 1
 
 
-def test_a_turn_without_progress_ends_with_an_error(serve: Serve, queue: TaskQueue) -> None:
+def test_a_turn_without_progress_ends_with_an_error(
+    serve: Serve, queue: TaskQueue, gate: Gate
+) -> None:
     """An agent that kills every container would be taken over for ever."""
-    turn_id = abandon(serve, TALK)
+    turn_id = abandon(serve, talk(gate))
     record.reference(key_of(turn_id)).update(
-        {"lease.epoch": load(turn_id).holder.epoch + MAX_ATTEMPTS}
+        {"lease.epoch": load(key_of(turn_id)).holder.epoch + MAX_ATTEMPTS}
     )
-    lapse(turn_id)
+    lapse_turn(turn_id)
     assert dispatch(serve("finishturn", CLOUD_TASKS_EMULATOR_HOST=queue.address), turn_id) == "over"
-    assert load(turn_id).status == record.ERROR
+    assert load(key_of(turn_id)).status == record.ERROR
 
 
-def test_a_turn_that_is_owned_is_looked_at_later(serve: Serve, queue: TaskQueue) -> None:
+def test_a_turn_that_is_owned_is_looked_at_later(
+    serve: Serve, queue: TaskQueue, gate: Gate
+) -> None:
     """Nothing is taken from its owner; the next task is there before this one is answered."""
     owner, turn_id = serve("start_turn"), new_turn_id()
     finisher = serve("finishturn", CLOUD_TASKS_EMULATOR_HOST=queue.address)
-    with start(owner, turn_id, [["count", 1, 400, 100]]) as stream:
+    with start(owner, turn_id, [["count", 1, 10, 0], gate.action, ["count", 11, 40, 0]]) as stream:
         stream.read_until(1)
         sent_at = time.time()
         assert dispatch(finisher, turn_id) == "later"
         (task,) = queue.tasks(1)
         assert task.turn == key_of(turn_id)
         assert task.deadline == f"{REQUEST_SECONDS}s"
-        assert 2 < task.at - sent_at < 3 + 10
-        assert abs(task.body["data"]["due"] - task.at) < 3
-        stream.read_to_end(timeout=20)
+        assert LOOK_SECONDS - 1 < task.at - sent_at < LOOK_SECONDS + PATIENCE_SECONDS
+        assert -2 < task.at - task.body["data"]["due"] < PATIENCE_SECONDS
+        gate.open()
+        stream.read_to_end()
         assert folded(stream).rewinds == 0
     assert dispatch(finisher, turn_id) == "over"
 
@@ -162,32 +156,36 @@ def test_an_approval_that_nobody_gives_expires_with_nobody_there(
     script = [["tools", ["hasty", {"path": str(tmp_path / "calls")}]], ["say", "end"]]
     with start(serve("start_turn"), turn_id, script) as stream:
         stream.read_to_end()
-    turn = load(turn_id)
+    turn = load(key_of(turn_id))
     assert turn.status == record.WAITING
     assert turn.waiting_until is not None
     finisher = serve("finishturn", CLOUD_TASKS_EMULATOR_HOST=queue.address)
     if dispatch(finisher, turn_id) == "later":  # else this machine was too slow to be early
         (task,) = queue.tasks(1)
-        assert 0 < task.at - turn.waiting_until.timestamp() < 5
-        lapse(turn_id)
+        assert 0 < task.at - turn.waiting_until.timestamp() < LOOK_SECONDS / 2
+        lapse_turn(turn_id)
         assert dispatch(finisher, turn_id) == "over"
-    assert load(turn_id).status == record.DONE
+    assert load(key_of(turn_id)).status == record.DONE
     with resume(serve("resume_turn"), turn_id, 0) as stream:
         stream.read_to_end()
         assert "[expired" in folded(stream).text
 
 
-def test_two_tasks_at_once_are_one_run(serve: Serve, queue: TaskQueue, tmp_path: Path) -> None:
+def test_two_tasks_at_once_are_one_run(
+    serve: Serve, queue: TaskQueue, tmp_path: Path, gate: Gate
+) -> None:
     """Cloud Tasks may deliver twice."""
     calls = tmp_path / "calls"
-    turn_id = abandon(serve, [["count", 1, 30, 40], ["effect", str(calls)], ["say", "end"]])
+    script = [["count", 1, 10, 0], gate.action, ["effect", str(calls)], ["say", "end"]]
+    turn_id = abandon(serve, script)
+    gate.open()
     finisher = serve("finishturn", CLOUD_TASKS_EMULATOR_HOST=queue.address)
     body = json.dumps({"data": {"turn": key_of(turn_id), "due": int(time.time())}}).encode()
     with post(finisher, body) as one, post(finisher, body) as two:
-        one.read_to_end(timeout=20)
-        two.read_to_end(timeout=20)
+        one.read_to_end()
+        two.read_to_end()
         assert (one.status, two.status) == (200, 200)
-    assert load(turn_id).status == record.DONE
+    assert load(key_of(turn_id)).status == record.DONE
     assert len(calls.read_text().splitlines()) == 1
 
 
@@ -236,7 +234,7 @@ def test_a_new_turn_and_a_decision_schedule_a_look(
     (task,) = queue.tasks(1)
     assert task.turn == key_of(turn_id)
     assert task.path == f"/projects/{LOCAL_PROJECT}/locations/{REGION}/queues/{FUNCTION}/tasks"
-    assert 2 < task.at - sent_at < 3 + 10
+    assert LOOK_SECONDS - 1 < task.at - sent_at < LOOK_SECONDS + PATIENCE_SECONDS
     with decide(serve("run_tool_step", **environ), turn_id, 1, "approve") as stream:
         stream.read_to_end()
         assert folded(stream).ended is not None
@@ -249,11 +247,8 @@ def warned_once(server: FunctionServer) -> str:
         with start(server, new_turn_id(), [["count", 1, 5, 0]]) as stream:
             stream.read_to_end()
             assert folded(stream).ended is not None
-    until = time.monotonic() + 30
-    while not (warned := [line for line in server.log_lines() if line["severity"] == "WARNING"]):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    (line,) = warned
+    server.line(severity="WARNING")
+    (line,) = [line for line in server.log_lines() if line["severity"] == "WARNING"]
     assert "finish without a client" in line["message"]
     return str(line["cause"])
 
@@ -272,10 +267,7 @@ def test_as_deployed_a_task_is_signed_by_the_service_account(serve: Serve, tmp_p
         with RawStream(serve("start_turn", **environ).url, "POST", given, body) as stream:
             stream.read_to_end()
             assert stream.status == 200
-        until = time.monotonic() + 30
-        while not google.tasks:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until(lambda: bool(google.tasks))
         (task,) = google.tasks
     asked = task["httpRequest"]
     assert asked["url"] == f"https://us-central1-{GOOGLES}.cloudfunctions.net/{FUNCTION}"

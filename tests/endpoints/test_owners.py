@@ -13,9 +13,11 @@ import pytest
 from tests.conftest import Serve
 from tests.support.client import cancel, decide, error_of, folded, new_turn_id, resume, start
 from tests.support.firestore_proxy import FirestoreProxy, Hold, HoldAnswer, touches
+from tests.support.gate import Gate
+from tests.support.lapse import lapse_turn
 from tests.support.sse import RawStream
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
 
 SESSION = touches(r"agent_sessions/[^/]+")
 
@@ -29,7 +31,7 @@ def uid() -> str:
 def ended(stream: RawStream) -> str:
     """The text of a turn that ends as it should."""
     with stream:
-        stream.read_to_end(timeout=30)
+        stream.read_to_end()
         state = folded(stream)
         assert state.ended is not None, stream.raw
         assert state.ended.type == "done"
@@ -42,33 +44,43 @@ def history(server: Any, uid: str, session: str) -> list[Any]:
     return list(json.loads(text))
 
 
-def test_a_second_tab_is_told_which_turn_runs_and_attaches(serve: Serve, uid: str) -> None:
+def test_a_second_tab_is_told_which_turn_runs_and_attaches(
+    serve: Serve, uid: str, gate: Gate
+) -> None:
     """The tabs reach different containers; both see the same text."""
     first, second, resumer = serve("start_turn"), serve("start_turn"), serve("resume_turn")
-    turn_id, script = new_turn_id(), [["count", 1, 120, 20]]
+    turn_id = new_turn_id()
+    script = [["count", 1, 10, 0], gate.action, ["count", 11, 120, 0]]
     with start(first, turn_id, script, uid=uid, session="chat") as stream:
         stream.read_until(3)
         with start(second, new_turn_id(), [["say", "x"]], uid=uid, session="chat") as refused:
             assert refused.status == 409
             error = error_of(refused)
             assert (error["code"], error["turnId"]) == ("session_busy", turn_id)
-        attached = ended(resume(resumer, error["turnId"], uid=uid))
-        again = ended(start(second, turn_id, script, uid=uid, session="chat"))
-        assert ended(stream) == attached == again == "".join(f"{n} " for n in range(1, 121))
+        attached = resume(resumer, error["turnId"], uid=uid)
+        again = start(second, turn_id, script, uid=uid, session="chat")
+        for follower in (attached, again):
+            follower.read_until(3)
+        gate.open()
+        text = "".join(f"{n} " for n in range(1, 121))
+        assert ended(stream) == ended(attached) == ended(again) == text
     assert [one["role"] for one in history(second, uid, "chat")] == ["user", "assistant"]
 
 
 def test_a_session_is_free_after_its_turn_was_killed_and_finished_by_another(
-    serve: Serve, uid: str
+    serve: Serve, uid: str, gate: Gate
 ) -> None:
     """While the turn can still be taken over it has the session; its text is all remembered."""
     owner, other = serve("start_turn"), serve("start_turn")
-    turn_id, script = new_turn_id(), [["model", "m", [["say", "kept "]], 1], ["count", 1, 30, 20]]
+    turn_id, kept = new_turn_id(), ["model", "m", [["say", "kept "]], 1]
+    script = [kept, ["count", 1, 15, 0], gate.action, ["count", 16, 30, 0]]
     with start(owner, turn_id, script, uid=uid, session="chat") as stream:
         stream.read_until(10)
         owner.kill()
     with start(other, new_turn_id(), [["say", "x"]], uid=uid, session="chat") as refused:
         assert error_of(refused)["turnId"] == turn_id
+    lapse_turn(turn_id)
+    gate.open()
     text = ended(resume(serve("resume_turn"), turn_id, uid=uid))
     assert history(other, uid, "chat")[1] == {"role": "assistant", "content": text}
 
@@ -89,6 +101,7 @@ def test_a_container_killed_at_its_turns_end_leaves_one_entry(
                 "Commit", lambda call: call.rule is rule and bool(call.upstream)
             )
         owner.kill()
+    lapse_turn(turn_id)
     assert ended(resume(serve("resume_turn"), turn_id, uid=uid)) == "x"
     assert history(other, uid, "chat") == ["once"]
 
@@ -100,7 +113,7 @@ def test_a_turn_that_waits_keeps_its_session_until_it_is_decided_or_stopped(
     starter, turn_id = serve("start_turn"), new_turn_id()
     script = [["tools", ["refund", {"path": str(tmp_path / "effect")}]], ["say", " done"]]
     with start(starter, turn_id, script, uid=uid, session="chat") as stream:
-        stream.read_to_end(timeout=30)
+        stream.read_to_end()
         assert stream.events()[-1].event == "tool_pending"
     with start(starter, new_turn_id(), [["say", "x"]], uid=uid, session="chat") as refused:
         assert error_of(refused)["turnId"] == turn_id
@@ -108,7 +121,7 @@ def test_a_turn_that_waits_keeps_its_session_until_it_is_decided_or_stopped(
     assert text.endswith(" done")
     stopped = new_turn_id()
     with start(starter, stopped, script, uid=uid, session="chat") as stream:
-        stream.read_to_end(timeout=30)
+        stream.read_to_end()
     assert cancel(serve("cancel_turn"), stopped, uid=uid) == "cancelled"
     seen = history(starter, uid, "chat")
     assert [one["content"] for one in seen] == [json.dumps(script), text]
@@ -141,9 +154,11 @@ def test_of_ten_starts_in_two_containers_one_is_let_in(serve: Serve, uid: str) -
     def one(number: int) -> tuple[str, int]:
         turn_id = new_turn_id()
         line.wait()
-        with start(containers[number % 2], turn_id, [["say", "x"]], uid=uid) as stream:
-            stream.read_to_end(timeout=30)
-            return turn_id, stream.status
+        while True:
+            with start(containers[number % 2], turn_id, [["say", "x"]], uid=uid) as stream:
+                stream.read_to_end()
+                if stream.status != 503:  # a busy machine's Firestore: to be asked again
+                    return turn_id, stream.status
 
     with ThreadPoolExecutor(10) as pool:
         came = dict(pool.map(one, range(10)))
@@ -159,10 +174,10 @@ def test_of_ten_starts_in_two_containers_one_is_let_in(serve: Serve, uid: str) -
     [("MAX_RUNNING_TURNS", "too_many_running_turns"), ("MAX_TURNS_PER_MINUTE", "too_many_turns")],
 )
 def test_a_limit_is_429_and_says_when_to_come_back(
-    serve: Serve, uid: str, limit: str, code: str
+    serve: Serve, uid: str, gate: Gate, limit: str, code: str
 ) -> None:
     """Another user is let in; the turns that run can be attached to."""
-    starter, turn_id, script = serve("start_turn", **{limit: "1"}), new_turn_id(), [["sleep", 8]]
+    starter, turn_id, script = serve("start_turn", **{limit: "1"}), new_turn_id(), [gate.action]
     with start(starter, turn_id, script, uid=uid) as stream:
         stream.read_until("ping")
         with start(starter, new_turn_id(), script, uid=uid) as refused:
@@ -170,6 +185,9 @@ def test_a_limit_is_429_and_says_when_to_come_back(
             assert 1 <= int(refused.headers["retry-after"]) <= 60
             assert error_of(refused)["code"] == code
         assert ended(start(starter, new_turn_id(), [["say", "x"]], uid=f"other-{uid}")) == "x"
-        assert ended(start(starter, turn_id, script, uid=uid)) == ""
+        with start(starter, turn_id, script, uid=uid) as again:
+            again.read_until("ping")
+            gate.open()
+            assert ended(again) == ""
     if limit == "MAX_RUNNING_TURNS":
         assert ended(start(starter, new_turn_id(), [["say", "x"]], uid=uid)) == "x"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -247,7 +246,7 @@ def test_preflight_allows_our_headers_to_our_origins_only(starter: FunctionServe
 
 
 def test_a_chunked_body_without_a_length_is_read_and_bounded(starter: FunctionServer) -> None:
-    """20 KB answered within a second; too much is 413 all the same."""
+    """20 KB are taken; too much is 413 all the same."""
     for size, status in ((20_000, 200), (300_000, 413)):
         text = json.dumps({"prompt": json.dumps([["say", "x" * size]])}).encode()
         body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text)
@@ -272,9 +271,7 @@ def test_a_chunked_body_that_is_cut_off_or_malformed_is_400(
 
 def test_health_is_answered_without_a_token(resumer: FunctionServer) -> None:
     """The Functions emulator asks each process for it."""
-    began = time.monotonic()
     with RawStream(resumer.url + "__/health", "GET") as stream:
         assert stream.status == 200
         stream.read_to_end()
         assert json.loads(stream.body) == {"status": "ok"}
-    assert time.monotonic() - began < 1

@@ -7,20 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dev import token
 from functions import firestore
 from functions.turns import journal, record
 from tests.conftest import Serve
-from tests.support.client import error_of, folded, new_turn_id, resume, start
-from tests.support.server import FunctionServer
+from tests.support.client import error_of, folded, key_of, new_turn_id, resume, start
+from tests.support.gate import Gate
+from tests.support.lapse import lapse_turn
+from tests.support.server import SOON_SECONDS, FunctionServer
 from tests.support.sse import RawStream
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
-
-
-def key_of(turn_id: str) -> str:
-    """The document id of a turn of the tests' app."""
-    return record.turn_key(f"app:{token.APP}:{turn_id}", turn_id)
 
 
 @pytest.fixture
@@ -96,17 +92,18 @@ def test_a_lost_end_is_told(finished: tuple[FunctionServer, FunctionServer, str]
     assert_gone(resume(resumer, turn_id, state.cursor))
 
 
-def test_nobody_takes_over_a_turn_past_its_retention(serve: Serve) -> None:
+def test_nobody_takes_over_a_turn_past_its_retention(serve: Serve, gate: Gate) -> None:
     """Its owner died; a follower that waits is told, and no agent runs."""
-    starter, resumer, turn_id = serve("start_turn"), serve("resume_turn"), new_turn_id()
-    with start(starter, turn_id, [["count", 1, 100, 30]]) as stream:
+    starter, resumer = serve("start_turn", LEASE_SECONDS=SOON_SECONDS), serve("resume_turn")
+    turn_id = new_turn_id()
+    with start(starter, turn_id, [["count", 1, 20, 0], gate.action]) as stream:
         stream.read_until(10)
         with resume(resumer, turn_id) as follower:
             follower.read_until(5)
             starter.kill()
             past = datetime.now(UTC) - timedelta(seconds=1)
             record.reference(key_of(turn_id)).update({firestore.EXPIRE_AT: past})
-            follower.read_to_end(timeout=15)
+            follower.read_to_end()
             assert not folded(follower).ended
             assert folded(follower).rewinds == 0
     assert_gone(resume(resumer, turn_id, 5))
@@ -114,18 +111,21 @@ def test_nobody_takes_over_a_turn_past_its_retention(serve: Serve) -> None:
     assert not [line for line in resumer.log_lines() if line["message"] == "took over"]
 
 
-def test_a_lapsed_turn_without_its_beginning_is_ended_and_not_run_again(serve: Serve) -> None:
+def test_a_lapsed_turn_without_its_beginning_is_ended_and_not_run_again(
+    serve: Serve, gate: Gate
+) -> None:
     """A follower that stood behind the hole is told; running it again would repeat effects."""
     starter, resumer, turn_id = serve("start_turn"), serve("resume_turn"), new_turn_id()
-    with start(starter, turn_id, [["count", 1, 100, 30]]) as stream:
+    with start(starter, turn_id, [["count", 1, 30, 40], gate.action]) as stream:
         stream.read_until(20)
         starter.kill()
+        lapse_turn(turn_id)
         stream.read_to_end()
     key = key_of(turn_id)
     first = journal.page(key, 0).chunks[0]
     journal.document(key, 0).delete()
     with resume(resumer, turn_id, first.last) as stream:
-        stream.read_to_end(timeout=15)
+        stream.read_to_end()
         last = stream.events()[-1]
         assert (last.event, last.data["code"]) == ("error", "gone")
     assert_gone(resume(resumer, turn_id, 0))

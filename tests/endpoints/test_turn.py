@@ -10,6 +10,7 @@ from functions.wire import sse
 from tests.conftest import Serve
 from tests.support.client import error_of, folded, new_turn_id, resume, start
 from tests.support.firestore_proxy import FirestoreProxy, Hold, HoldAnswer
+from tests.support.gate import Gate
 from tests.support.server import FunctionServer
 
 pytestmark = pytest.mark.emulator
@@ -111,7 +112,7 @@ def test_starts_in_one_instant_make_one_run(
     streams = [start(servers[n % 2], turn_id, script) for n in range(count)]
     try:
         for stream in streams:
-            assert stream.read_to_end(timeout=20) == "complete"
+            assert stream.read_to_end() == "complete"
         bodies = {stream.body.replace(sse.PING, b"") for stream in streams}
     finally:
         for stream in streams:
@@ -141,38 +142,40 @@ def test_a_follower_in_another_process_gets_the_owners_events(
 def test_what_is_committed_at_the_seam_is_delivered_once(
     serve: Serve,
     firestore_proxy: FirestoreProxy,
+    gate: Gate,
     fault: type[Hold | HoldAnswer],
     method: str,
 ) -> None:
     """Chunks are committed while a follower is held between its replay and its first look."""
     starter, turn_id = serve("start_turn"), new_turn_id()
     follow = serve("resume_turn", storage=firestore_proxy.address)
-    with start(starter, turn_id, [["count", 1, 60, 40]]) as owner:
+    script = [["count", 1, 20, 0], gate.action, ["count", 21, 60, 0]]
+    with start(starter, turn_id, script) as owner:
         owner.read_until(10)
         go = threading.Event()
         after = {"RunQuery": 0, "BatchGetDocuments": 1}[method]
         rule = firestore_proxy.inject(method, fault(go), times=1, after=after)
         with resume(follow, turn_id, 3) as follower:
-            rule.wait(1)
-            seen = len(owner.events())
-            owner.read_until(seen + 10)
+            rule.wait()
+            gate.open()
+            owner.read_to_end()
             go.set()
             follower.read_to_end()
-            owner.read_to_end()
             whole = owner.body.replace(sse.PING, b"")
             assert follower.body.replace(sse.PING, b"") == sse.after(whole, 3)
 
 
 def test_a_second_stream_in_the_owners_process_reads_its_live_feed(
-    starter: FunctionServer,
+    starter: FunctionServer, gate: Gate
 ) -> None:
-    """Attaches at once, though the first stream is never closed; the run is undisturbed."""
+    """Attaches, though the first stream is never closed; the run is undisturbed."""
     turn_id = new_turn_id()
-    script = [["count", 1, 30, 30]]
+    script = [["count", 1, 20, 0], gate.action, ["count", 21, 30, 0]]
     with start(starter, turn_id, script) as first:
         first.read_until(10)
         with start(starter, turn_id, script, 10) as second:
-            second.read_until(1, timeout=1)
+            second.read_until(1)
+            gate.open()
             second.read_to_end()
             first.read_to_end()
             whole = first.body.replace(sse.PING, b"")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,9 @@ from playwright.sync_api import Browser, BrowserContext, Route
 from dev import browser, control, page, processes, suite
 from dev.project import ROOT, ProblemError
 from tests.support.page import ChatPage, Stack
+from tests.support.patience import wait_until
 from tests.support.payments import PaymentServer
+from tests.support.server import SOON_SECONDS
 from tests.support.tcp_proxy import CuttingProxy
 
 
@@ -31,7 +32,7 @@ def stack(firestore_emulator: str, tmp_path_factory: pytest.TempPathFactory) -> 
             settings = {
                 "ALLOWED_ORIGINS": f"http://127.0.0.1:{ports['hosting']}",
                 "DEMO_PAYMENTS_URL": payments.url,
-                "LEASE_SECONDS": "2",
+                "LEASE_SECONDS": SOON_SECONDS,
             }
             with (
                 suite.running(ports=ports, settings=settings) as running,
@@ -53,10 +54,7 @@ def stack(firestore_emulator: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def _announced(path: Path) -> str:
-    deadline = time.monotonic() + 30
-    while not path.exists() or not path.read_text():
-        assert time.monotonic() < deadline, "the control server did not start"
-        time.sleep(0.05)
+    wait_until(lambda: path.exists() and path.read_text() != "")
     return str(json.loads(path.read_text())["control"]).rpartition(":")[2]
 
 

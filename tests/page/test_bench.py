@@ -11,6 +11,7 @@ import pytest
 from dev.project import ROOT
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.usefixtures("chromium")  # it skips the test where there is none
 def test_a_quick_run_reports_every_stream_and_parser(tmp_path: Path) -> None:
     """Both pages for each stream, and a line for each size."""
@@ -21,7 +22,7 @@ def test_a_quick_run_reports_every_stream_and_parser(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr
     rows = [line.split(" | ") for line in report.read_text("utf-8").splitlines()]

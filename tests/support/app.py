@@ -23,8 +23,9 @@ from google.cloud.firestore import Increment
 
 import main
 from functions import firestore
-from functions.endpoints import front
+from functions.endpoints import front, service
 from functions.endpoints.service import Service
+from functions.turns import admission, runner
 from functions.turns.program import Agent, ModelUnavailable, StepFailed, Turn
 from functions.turns.tools import Call, Happened, Policy, ToolError, tool
 from main import (
@@ -62,12 +63,12 @@ def play(turn: Turn, say: Say, actions: list[list[Any]]) -> None:
         ACTIONS[name](turn, say, *values)
 
 
-def count(_turn: Turn, say: Say, first: int, last: int, rate: float) -> None:
-    """Say the numbers, `rate` a second, or as fast as it goes with 0."""
+def count(_turn: Turn, say: Say, first: int, last: int, rate: float, gate: str = "") -> None:
+    """Say the numbers, `rate` a second, or as fast as it goes with 0 or without the file `gate`."""
     begun = time.monotonic()
     for number in range(first, last + 1):
         say(f"{number} ")
-        if rate:
+        if rate and (not gate or Path(gate).exists()):
             due = begun + (number - first + 1) / rate
             time.sleep(max(0.0, due - time.monotonic()))
 
@@ -77,6 +78,12 @@ def burn(_turn: Turn, _say: Say, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         sum(range(1000))
+
+
+def hold(_turn: Turn, _say: Say, path: str) -> None:
+    """Wait while a file exists."""
+    while Path(path).exists():
+        time.sleep(0.01)
 
 
 def fail(_turn: Turn, _say: Say, text: str) -> None:
@@ -252,7 +259,7 @@ def refused(call: Call, *, kind: str, document: str) -> Any:
     return ODD_RESULTS[kind]
 
 
-@tool(approval_seconds=30)
+@tool(approval_seconds=600)
 def refund(call: Call, *, path: str, hold: str = "") -> dict[str, Any]:
     """Needs a person."""
     return _leave(call, path, hold)
@@ -264,18 +271,22 @@ def hasty(call: Call, *, path: str) -> dict[str, Any]:
     return _leave(call, path, "")
 
 
-@tool(timeout_seconds=0.5)
-def slow_once(_call: Call, *, seconds: float) -> str:
-    """Takes its time; nobody may ask twice."""
-    time.sleep(seconds)
+def _late(path: str) -> str:
+    while Path(path).exists():
+        time.sleep(0.01)
     return "late"
+
+
+@tool(timeout_seconds=0.5)
+def slow_once(_call: Call, *, hold: str) -> str:
+    """Takes its time, while a file exists; nobody may ask twice."""
+    return _late(hold)
 
 
 @tool(policy=Policy.IDEMPOTENT, timeout_seconds=0.5)
-def slow_again(_call: Call, *, seconds: float) -> str:
-    """Takes its time."""
-    time.sleep(seconds)
-    return "late"
+def slow_again(_call: Call, *, hold: str) -> str:
+    """Takes its time, while a file exists."""
+    return _late(hold)
 
 
 @tool(timeout_seconds=120)
@@ -332,6 +343,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "count": count,
     "sleep": lambda _turn, _say, seconds: time.sleep(seconds),
     "burn": burn,
+    "hold": hold,
     "raise": fail,
     "history": lambda turn, say: say(json.dumps(turn.history)),
     "remember": lambda turn, _say, messages: turn.remember(messages),
@@ -354,6 +366,13 @@ def run(turn: Turn) -> None:
     """Play the prompt."""
     play(turn, turn.token, json.loads(turn.prompt))
 
+
+# A test that acts within these is no quicker than its machine.
+if "DRAIN_SECONDS" in os.environ:
+    runner.TOOLS_SECONDS = float(os.environ["DRAIN_SECONDS"])
+    vars(service).update(DRAIN_SECONDS=runner.TOOLS_SECONDS)
+if "FIRST_EVENT_SECONDS" in os.environ:
+    admission.FIRST_EVENT_SECONDS = float(os.environ["FIRST_EVENT_SECONDS"])
 
 main.service = Service(
     lambda: Agent(

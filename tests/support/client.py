@@ -10,6 +10,7 @@ from typing import Any
 
 from dev import token
 from dev.project import LOCAL_PROJECT
+from functions.turns import record
 from functions.wire import sse
 from functions.wire.fold import Fold, fold
 from tests.support.server import FunctionServer
@@ -29,6 +30,12 @@ def id_token(uid: str, *, project: str = LOCAL_PROJECT, ttl: int = 3600) -> str:
 def new_turn_id() -> str:
     """What a client chooses: a UUID."""
     return str(uuid.uuid4())
+
+
+def key_of(turn_id: str, *, uid: str | None = None) -> str:
+    """The key of a turn that a client started so, as that user if one is named."""
+    owner = f"app:{token.APP}:{turn_id}" if uid is None else f"uid:{uid}"
+    return record.turn_key(owner, turn_id)
 
 
 def headers(

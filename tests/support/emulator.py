@@ -15,17 +15,23 @@ from typing import Self
 
 from dev.ports import free_port
 
+_PATIENCE_SECONDS = 60.0
+"""Far more than any machine needs."""
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], *, seconds: float) -> None:
-    """Wait until `process` listens. Raises RuntimeError when it ends or takes longer."""
-    until = time.monotonic() + seconds
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until `process` listens. Raises RuntimeError when it ends or takes too long."""
+    until = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:
             raise RuntimeError(f"the process ended with {process.returncode}")
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", port), _PATIENCE_SECONDS),
+        ):
             return
         time.sleep(0.05)
-    raise RuntimeError(f"nothing listens on port {port} after {seconds} s")
+    raise RuntimeError(f"nothing listens on port {port} after {_PATIENCE_SECONDS:g} s")
 
 
 class Emulator:
@@ -44,7 +50,7 @@ class Emulator:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        wait_for_port(self._port, self._process, seconds=60)
+        wait_for_port(self._port, self._process)
         self._wake()
         return self
 
@@ -59,7 +65,7 @@ class Emulator:
             data=b"{}",
             headers={"Authorization": "Bearer owner", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS) as answer:
             answer.read()
 
     def __exit__(self, *_: object) -> None:

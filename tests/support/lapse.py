@@ -21,9 +21,12 @@ def load(key: str) -> Record:
 
 
 def lapse(key: str) -> Record:
-    """The turn, once anybody may take it over: its margin still passes. Nobody may renew it."""
+    """The turn, once anybody may take it over: its margin still passes. Nobody may renew it.
+
+    One that has ended meanwhile, before its owner was lost, is given as it is.
+    """
     record.reference(key).update({"lease.seconds": 0})
-    wait_until(lambda: load(key).lapsed)
+    wait_until(lambda: (turn := load(key)).lapsed or turn.finished)
     return load(key)
 
 

@@ -10,12 +10,12 @@ from playwright.sync_api import Locator, Page
 from dev.suite import Suite
 from functions.wire.fold import Fold
 from tests.support.client import folded, headers
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.payments import PaymentServer
 from tests.support.sse import RawStream
 from tests.support.tcp_proxy import CuttingProxy
 
-WAIT_MS = 60_000
-"""Generous: it is only ever waited for what must come."""
+WAIT_MS = 1000 * PATIENCE_SECONDS
 
 _TEXT = """turn => [...turn.querySelectorAll('.text')].map(text =>
     [...text.children].map(block => block.textContent).join('\\n'))"""
@@ -147,6 +147,6 @@ class ChatPage:
 def journal(suite: Suite, chat: ChatPage) -> Fold:
     """The newest turn as the server tells it to a client that begins at its start."""
     given = headers(chat.turn_id(), 0, uid=chat.uid())
-    with RawStream(suite.function("resume_turn"), "GET", given, timeout=60) as stream:
-        stream.read_to_end(timeout=60)
+    with RawStream(suite.function("resume_turn"), "GET", given) as stream:
+        stream.read_to_end()
         return folded(stream)

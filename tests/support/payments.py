@@ -25,7 +25,7 @@ class PaymentServer:
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(payments.program(self._port), cwd=ROOT)
         try:
-            wait_for_port(self._port, self._process, seconds=PATIENCE_SECONDS)
+            wait_for_port(self._port, self._process)
         except RuntimeError:
             self.__exit__()
             raise

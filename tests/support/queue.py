@@ -10,6 +10,8 @@ from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+from tests.support.patience import PATIENCE_SECONDS
+
 
 @dataclass(frozen=True)
 class Task:
@@ -70,10 +72,11 @@ class TaskQueue:
         self._server.server_close()
         self._thread.join()
 
-    def tasks(self, count: int, *, seconds: float = 20) -> list[Task]:
+    def tasks(self, count: int) -> list[Task]:
         """The tasks once there are `count`; AssertionError when there are not in time."""
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self._tasks) >= count, seconds), self._tasks
+            came = self._changed.wait_for(lambda: len(self._tasks) >= count, PATIENCE_SECONDS)
+            assert came, self._tasks
             return list(self._tasks)
 
     def _take(self, path: str, task: dict[str, Any], *, keep: bool) -> None:

@@ -16,9 +16,16 @@ from typing import Any, Self
 
 from dev.ports import free_port
 from tests.support.emulator import wait_for_port
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "tests" / "support" / "app.py"
+KEPT_SECONDS = "20"
+"""A lease that no machine is too busy to keep: a test that needs it to be over calls `lapse`."""
+SOON_SECONDS = "9"
+"""A lease that a test can wait for, and that a process keeps which stands still for 5 s: it is
+renewed every third of it. As deployed.
+"""
 
 
 def whole_lines(log: int) -> str:
@@ -53,7 +60,7 @@ class FunctionServer:
             "FIREBASE_AUTH_EMULATOR_HOST": "127.0.0.1:1",
             "REQUIRE_AUTH": "false",
             "THREADS": "40",
-            "LEASE_SECONDS": "1",
+            "LEASE_SECONDS": KEPT_SECONDS,
             "FLUSH_SECONDS": "0.1",
             "ALLOWED_ORIGINS": "http://127.0.0.1:5000",
             **environ,
@@ -70,7 +77,7 @@ class FunctionServer:
             start_new_session=True,
         )
         try:
-            wait_for_port(self.port, self._process, seconds=30)
+            wait_for_port(self.port, self._process)
         except RuntimeError as error:
             raise RuntimeError(f"{error}\n{self.output()}") from error
         return self
@@ -90,12 +97,12 @@ class FunctionServer:
         """SIGTERM to the server's first process, as the platform does before SIGKILL."""
         self._process.terminate()
 
-    def wait(self, seconds: float) -> int:
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
         """Its exit status, once it has ended by itself; AssertionError if it does not."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still there after {seconds} s:\n{self.output()}") from None
+            raise AssertionError(f"it does not end:\n{self.output()}") from None
 
     def freeze(self) -> None:
         """SIGSTOP: the container gets no CPU. Returns once all of its threads have stopped.
@@ -103,11 +110,7 @@ class FunctionServer:
         One of them has to run to stop the others, and on a busy machine that may take a while.
         """
         self._signal(signal.SIGSTOP)
-        until = time.monotonic() + 10
-        while any(state not in "TZX" for state in self._thread_states()):
-            if time.monotonic() > until:
-                raise RuntimeError("the processes do not stop")
-            time.sleep(0.001)
+        wait_until(lambda: all(state in "TZX" for state in self._thread_states()))
 
     def thaw(self) -> None:
         """SIGCONT."""
@@ -126,6 +129,17 @@ class FunctionServer:
             except ValueError as error:
                 raise AssertionError(f"not a structured log line: {line!r}") from error
         return lines
+
+    def line(self, **fields: object) -> dict[str, Any]:
+        """Its first log line with these fields, once it is there."""
+        found: list[dict[str, Any]] = []
+
+        def there() -> bool:
+            found[:] = [line for line in self.log_lines() if fields.items() <= line.items()]
+            return bool(found)
+
+        wait_until(there)
+        return found[0]
 
     def memory_bytes(self) -> int:
         """Resident memory of all its processes."""

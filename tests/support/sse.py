@@ -5,14 +5,13 @@ exactly a ping or exactly a frame of ours is an AssertionError.
 
     with RawStream(url, "POST", {"X-Stream-Turn-Id": turn_id}, b'{"prompt": "hi"}') as stream:
         assert stream.status == 200
-        stream.read_until("done", timeout=10)
+        stream.read_until("done")
         assert [event.id for event in stream.events()] == [1, 2, 3]
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import re
 import selectors
@@ -27,6 +26,7 @@ from urllib.parse import urlsplit
 
 import h11
 
+from .patience import PATIENCE_SECONDS
 from .tcp_proxy import How, close_socket
 
 Headers = Mapping[str, str | bytes] | Sequence[tuple[str, str | bytes]]
@@ -86,7 +86,7 @@ class RawStream:
         headers: Headers = (),
         body: bytes | None = None,
         *,
-        timeout: float = 5,
+        timeout: float = PATIENCE_SECONDS,
     ) -> None:
         parts = urlsplit(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -132,7 +132,7 @@ class RawStream:
 
     @property
     def status(self) -> int:
-        """The answer's status, waited for up to 10 s."""
+        """The answer's status, once it has come; TimeoutError if that takes too long."""
         return self._wait_head().status_code
 
     @property
@@ -180,16 +180,11 @@ class RawStream:
         with self._changed:
             return self._ending
 
-    def longest_silence(self, *, after_first_byte: bool = False) -> float:
-        """Return the longest time without a byte of body, from `sent` to the end (or to now).
-
-        `after_first_byte` leaves out the wait for the answer, a cold start included.
-        """
+    @property
+    def pings(self) -> int:
+        """How many have come so far."""
         with self._changed:
-            end = self._ended or time.monotonic()
-            times = [self.sent, *(at for at, _ in self._arrivals), end]
-        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-        return max(gaps[1:] if after_first_byte else gaps)
+            return self._seen["ping"]
 
     def frames(self) -> list[Frame | Ping]:
         """Return the whole frames and pings so far; AssertionError if anything else came."""
@@ -208,7 +203,7 @@ class RawStream:
         self,
         until: int | str | Callable[[list[Frame | Ping]], bool],
         *,
-        timeout: float = 10,
+        timeout: float = PATIENCE_SECONDS,
     ) -> list[Frame | Ping]:
         """Return the frames and pings once there are this many events, or one of this type.
 
@@ -233,7 +228,7 @@ class RawStream:
                 raise AssertionError(f"ended ({self._ending}) before {until}: {self._tail()}")
             return frames
 
-    def read_to_end(self, *, timeout: float = 10) -> Ending:
+    def read_to_end(self, *, timeout: float = PATIENCE_SECONDS) -> Ending:
         """Return how the answer ended, once it has; TimeoutError if it takes longer."""
         with self._changed:
             self._wait(lambda: self._ending is not None, "for the end", timeout)
@@ -241,7 +236,7 @@ class RawStream:
 
     def _wait_head(self) -> h11.Response:
         with self._changed:
-            self._wait(lambda: bool(self._head or self._ending), "for an answer", 10)
+            self._wait(lambda: bool(self._head or self._ending), "for an answer", PATIENCE_SECONDS)
             if self._head is None:
                 raise AssertionError(f"ended ({self._ending}) without an answer: {self._tail()}")
             return self._head

@@ -25,13 +25,14 @@ from functools import partial
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
+from .patience import PATIENCE_SECONDS
+
 How = Literal["fin", "rst"]
 Reason = Literal["cut", "bytes", "idle"]
 _T = TypeVar("_T")
 _READ_BYTES = 16_384
 _SLICES_PER_SECOND = 20
 _POLL_SECONDS = 0.002
-_FLUSH_SECONDS = 5
 _RST_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -353,7 +354,7 @@ class _Connection:
     async def _sent(self) -> None:
         """Return once the client's kernel has every byte: a reset discards those still here."""
         with contextlib.suppress(TimeoutError):  # a client that does not read at all
-            async with asyncio.timeout(_FLUSH_SECONDS):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while any(fcntl.ioctl(self._client, termios.TIOCOUTQ, bytes(4))):
                     await asyncio.sleep(_POLL_SECONDS)
 
