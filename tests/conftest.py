@@ -12,9 +12,11 @@ import pytest
 from dev import firestore_emulator as emulator_jar
 from dev import java
 from functions import firestore, settings
+from functions.turns import cancel, creation, journal, record
 from tests.support import leftover
 from tests.support.emulator import Emulator
 from tests.support.firestore_proxy import FirestoreProxy
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.server import FunctionServer
 
 PROJECT = "demo-agent-turns"
@@ -45,12 +47,24 @@ def firestore_proxy(firestore_emulator: str) -> Iterator[FirestoreProxy]:
         yield proxy
 
 
+def _be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine take its time, where no lease bounds it: for reads, and for races."""
+    monkeypatch.setattr(firestore, "READ_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(creation, "CREATE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(cancel, "CANCEL_SECONDS", PATIENCE_SECONDS)
+    reads = (firestore.read, firestore.get_all, record.load, journal.page, journal.tail)
+    for read in (*reads, journal.chunk_at, journal.aged_chunk_at):
+        assert read.__kwdefaults__ is not None
+        monkeypatch.setitem(read.__kwdefaults__, "within_seconds", PATIENCE_SECONDS)
+
+
 def _connect(monkeypatch: pytest.MonkeyPatch, address: str) -> Iterator[None]:
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", address)
     monkeypatch.setenv("GCLOUD_PROJECT", PROJECT)
     monkeypatch.setenv("THREADS", "16")
     monkeypatch.setattr(firestore, "_client", None)
     settings.settings.cache_clear()
+    _be_patient(monkeypatch)
     # The first call of a process takes a second, and on a busy machine longer than we wait.
     firestore.client().collection("warm").document("up").set({})
     leftover.begin()
