@@ -165,7 +165,7 @@ class Owners:
 
         with self._lock:
             there = self._owners.get(key)
-            busy = there is not None and not there.over and not has_lease
+            busy = there is not None and not there.gone and not has_lease
             if self._stops_at is not None or busy:
                 return False
             self._owners[key] = owner

@@ -69,7 +69,9 @@ class Owner:
 
     @property
     def gone(self) -> bool:
-        """Whether the container may end without harm to the turn."""
+        """Whether the turn is not its any more, be the lease lost or given back: another owner may
+        have it, and the container may end without harm to it.
+        """
         return self.over or self._released
 
     def take_over(self, turn: Record) -> None:

@@ -159,6 +159,30 @@ def test_a_step_begun_inside_a_tool_ends_the_turn(create: Create) -> None:
     assert last_event(taken).data["code"] == "nested_step"
 
 
+@pytest.mark.usefixtures("storage")
+def test_a_turn_given_back_by_an_agent_that_hangs_is_taken_over_here_too(create: Create) -> None:
+    """The next look may come to the same container, where that agent's thread still waits."""
+    began, hangs = threading.Event(), threading.Event()
+
+    def run(turn: Turn) -> None:
+        if not began.is_set():
+            began.set()
+            hangs.wait()
+        turn.token("hello")
+
+    taken = create()
+    mine = owners(run)
+    mine.take_over(lapsed(taken))
+    assert began.wait(PATIENCE_SECONDS)
+    mine.finish(load(taken), until=time.monotonic())
+    wait_until(lambda: load(taken).lapsed)
+    try:
+        mine.take_over(load(taken))
+        wait_until(lambda: load(taken).finished)
+    finally:
+        hangs.set()
+
+
 async def answer(turn: Turn, words: str) -> None:
     """An agent's, to be called by something that awaits it."""
     turn.token(words)
