@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,6 +26,10 @@ from functions.turns.tools import BadArguments, Call, Happened, Policy, Tool, To
 
 APPROVAL_SECONDS = 3600.0
 """How long a person has to decide on a tool that `requires_approval` and says no other time."""
+
+GIVEN_UP_SECONDS = 30.0
+"""A call that hangs is cancelled so long after its time, when its step has its outcome: it would
+keep its thread for ever."""
 
 _KEY = "agent_turns"
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
@@ -135,13 +140,18 @@ def step_tool(known: Known, ctx: RunContext[Any], call: ToolCallPart) -> Tool:
         _call.set(call)  # this thread is the call's; the task that it makes inherits it
         name = tool.tool_def.name
         work = _guarded(toolset.call_tool(name, args, context, tool))
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result(min(made.timeout_seconds + GIVEN_UP_SECONDS, TIMEOUT_MAX))
+        finally:
+            future.cancel()
 
     run.__name__ = tool.tool_def.name
     if tool.tool_def.kind == "unapproved":
         declared = {**declared, "approval_seconds": declared.get("approval_seconds")}
         declared["approval_seconds"] = declared["approval_seconds"] or APPROVAL_SECONDS
-    return _Adapted(run, **declared, validator=tool.args_validator)
+    made = _Adapted(run, **declared, validator=tool.args_validator)
+    return made
 
 
 @dataclass(frozen=True)

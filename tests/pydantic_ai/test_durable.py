@@ -29,7 +29,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import DeltaThinkingPart, FunctionModel
 from pydantic_ai.settings import ModelSettings
 
-from functions.pydantic_ai import Steps, current_call, durable, loop, messages, once
+from functions.pydantic_ai import Steps, current_call, durable, loop, messages, once, tools
 from functions.turns import admission, cancel, decide, record, steps
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
@@ -181,6 +181,27 @@ def test_what_a_tool_raises_is_an_outcome(taken: Taken) -> None:
     ]
     assert [how for _, how, _ in script.returns()] == ["failed"] * 4
     assert events[-1].type == "done"
+
+
+def test_an_async_tool_that_hangs_is_cancelled_once_its_step_has_its_outcome(
+    taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would keep a thread of the container for ever, and each further call one more."""
+    monkeypatch.setattr(tools, "GIVEN_UP_SECONDS", 2.0)
+    cancelled = threading.Event()
+    agent = Script([Calls("hang", {})], ["It hung."]).agent()
+
+    @agent.tool_plain(metadata=once(timeout_seconds=0.2))
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    own(taken, durable(agent))
+    assert ends(frames(taken)) == [("hang", "in_doubt", {"message": "no answer within 0.2 s"})]
+    assert cancelled.wait(PATIENCE_SECONDS)
+    wait_until(lambda: all(one.name != "tool-hang" for one in threading.enumerate()))
 
 
 def test_arguments_that_do_not_fit_go_back_to_the_model(taken: Taken) -> None:
