@@ -197,5 +197,7 @@ def _require_plain(run: Callable[..., Any]) -> None:
     if inspect.isgeneratorfunction(run):
         raise ValueError(f"{run.__name__}: a tool returns its result, and yields nothing")
     for parameter in list(inspect.signature(run).parameters.values())[1:]:
-        if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
+        by_name = parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
+        # Pydantic takes the others for its own, and leaves them out.
+        if not by_name or parameter.name.startswith("_") or parameter.name == "model_config":
             raise ValueError(f"{run.__name__}: a model cannot name the parameter {parameter}")

@@ -36,6 +36,12 @@ def takes_all(call: Call, **words: str) -> None: ...
 def takes_places(call: Call, word: str, /) -> None: ...
 
 
+def hides(call: Call, *, _word: str) -> None: ...
+
+
+def configures(call: Call, *, model_config: str) -> None: ...
+
+
 def lacks_call(word: str) -> None: ...
 
 
@@ -59,6 +65,8 @@ def test_a_tool_may_be_declared_without_options() -> None:
         (takes_any, "words"),
         (takes_all, "words"),
         (takes_places, "word"),
+        (hides, "_word"),
+        (configures, "model_config"),
         (lacks_call, "call: Call"),
     ],
 )

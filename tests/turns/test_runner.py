@@ -181,6 +181,7 @@ def test_a_turn_given_back_by_an_agent_that_hangs_is_taken_over_here_too(create:
         wait_until(lambda: load(taken).finished)
     finally:
         hangs.set()
+    wait_until(lambda: all(thread.name != "owner" for thread in threading.enumerate()))
 
 
 async def answer(turn: Turn, words: str) -> None:
