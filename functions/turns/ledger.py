@@ -183,7 +183,12 @@ class Ledger:
         started = [
             replace(
                 one,
-                step=replace(one.step, status=steps.STARTED, attempt=one.step.attempt + 1),
+                step=replace(
+                    one.step,
+                    status=steps.STARTED,
+                    attempt=one.step.attempt + 1,
+                    policy=one.tool.policy.value,
+                ),
             )
             for one in planned
         ]

@@ -53,6 +53,8 @@ class Step:
     """Until when a person may decide it."""
     decision: str | None = None
     """What a person decided: `approve` or `deny`."""
+    policy: str | None = None
+    """Of a tool step that was begun: what "once" meant then."""
 
     @property
     def finished(self) -> bool:
@@ -73,6 +75,7 @@ class Step:
             "attempt": self.attempt,
             "decideBy": self.decide_by,
             "decision": self.decision,
+            "policy": self.policy,
             "idempotencyKey": idempotency_key(run_id, self.position),
             "epoch": epoch,
             "last": last,
@@ -92,6 +95,7 @@ class Step:
             attempt=fields["attempt"],
             decide_by=fields["decideBy"],
             decision=fields["decision"],
+            policy=fields.get("policy"),
         )
 
 
@@ -115,7 +119,9 @@ def next_move(
     if recorded.finished:
         return Move.REPLAY
     if recorded.status == STARTED:
-        return Move.DOUBT if policy is Policy.ONCE else Move.RUN
+        # New code may call its tool again; a call of the code before may not be.
+        once = Policy.ONCE.value in {policy.value, recorded.policy}
+        return Move.DOUBT if once else Move.RUN
     if recorded.decision is not None:
         return Move.RUN if recorded.decision == APPROVE else Move.DENY
     if recorded.decide_by is not None and now >= recorded.decide_by:

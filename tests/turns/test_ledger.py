@@ -147,6 +147,33 @@ def test_what_reconcile_cannot_say_leaves_the_step_in_doubt(
     assert load(taken).status == "done"
 
 
+@pytest.mark.parametrize("policy", [Policy.IDEMPOTENT, Policy.TRANSACTIONAL])
+def test_a_call_keeps_what_once_meant_when_it_was_begun(taken: Taken, policy: Policy) -> None:
+    """New code that may call its tool again takes over a call of the old one, which may not: the
+    old one sent no key, so another call would be another effect.
+    """
+    calls: list[Policy] = []
+    called = threading.Event()
+
+    def running(policy: Policy) -> Owners:
+        def pay(_call: Call) -> None:
+            calls.append(policy)
+            called.set()
+            stay()
+
+        return owning(lambda turn: turn.call(Tool(pay, policy, timeout_seconds=PATIENCE_SECONDS)))
+
+    running(Policy.ONCE).own(taken)
+    assert called.wait(PATIENCE_SECONDS)
+    taken.lease.lose("the container died")
+    running(policy).take_over(lapse(taken))
+    wait_until(lambda: load(taken).finished)
+    assert calls == [Policy.ONCE]
+    step = steps.load(taken.turn.key, 1)
+    assert step is not None
+    assert step.status == steps.IN_DOUBT
+
+
 @pytest.mark.parametrize("policy", Policy)
 def test_a_call_that_no_thread_can_be_had_for_is_an_error(
     taken: Taken, policy: Policy, monkeypatch: pytest.MonkeyPatch
