@@ -1,6 +1,6 @@
 /** The chat: turns in order, the newest followed; kept over reloads and shared with other tabs. */
 
-import type { TurnClient, TurnHandle, TurnView } from 'agent-turns-client';
+import type { SavedTurn, TurnClient, TurnHandle, TurnView } from 'agent-turns-client';
 import type { Announcer } from './announcer.js';
 import { Bubble } from './bubble.js';
 import { h, the } from './dom.js';
@@ -47,6 +47,7 @@ export class Chat {
     this.#offer();
     this.#sync();
     store.onChange(() => this.#sync());
+    store.onSave((saved) => this.#heed(saved));
   }
 
   /** The turn that the composer waits for; null if there is none. */
@@ -76,7 +77,14 @@ export class Chat {
       this.#add(this.client.resume(this.store.load(turnId) ?? { turnId }));
     }
     this.#refresh();
-    this.#toEnd();
+    if (this.#follows || ids.length === 0) this.#toEnd();
+    else this.#latest.hidden = false;
+  }
+
+  /** What was stopped in another tab before it began is begun by none: this one may be about to. */
+  #heed({ turnId, begun, stopping, state }: SavedTurn): void {
+    const open = this.#turns.get(turnId);
+    if (open && !begun && (stopping || state.end?.type === 'done')) stop(open.handle);
   }
 
   #start(prompt: string): void {
@@ -129,13 +137,15 @@ export class Chat {
       this.#start(prompt);
     });
     this.#prompt.addEventListener('keydown', (event) => {
-      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      // The Enter that takes an input method's word; Safari says so by its code alone.
+      if (event.isComposing || event.keyCode === 229) return;
+      if (event.key !== 'Enter' || event.shiftKey) return;
       event.preventDefault();
       form.requestSubmit();
     });
     this.#stop.addEventListener('click', () => {
       const newest = [...this.#turns.values()].at(-1);
-      newest?.handle.stop().catch((error: Error) => console.warn(error.message));
+      if (newest) stop(newest.handle);
       // Stop gives way to Send. On a phone a focus here would open the keyboard.
       if (matchMedia('(hover: hover)').matches) this.#prompt.focus();
     });
@@ -181,4 +191,8 @@ export class Chat {
     this.#follows = true;
     this.#latest.hidden = true;
   }
+}
+
+function stop(handle: TurnHandle): void {
+  handle.stop().catch((error: Error) => console.warn(error.message));
 }

@@ -71,7 +71,8 @@ export class StepCard {
     say(this.#mark, mark);
     say(this.#state, words);
     const result = step.result === null ? {} : { result: step.result };
-    say(this.#details, JSON.stringify({ step: step.step, args: step.args, ...result }, null, 2));
+    const all = { step: step.step, args: step.args, ...result };
+    say(this.#details, straight(JSON.stringify(all, null, 2)));
     if (step.status === before?.status) return;
     if (step.status === 'pending') this.#ask(step);
     // Who decided by keyboard goes on from here, and not from the page's top.
@@ -109,7 +110,16 @@ export class StepCard {
 }
 
 function argsWords(step: Step): string {
-  return Object.entries(step.args)
+  const words = Object.entries(step.args)
     .map(([name, value]) => `${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`)
     .join(', ');
+  return straight(words);
+}
+
+/** Characters that turn the text after them around, as what they are: 19 dollars must not read as 91. */
+function straight(text: string): string {
+  return text.replace(
+    /[\u202a-\u202e\u2066-\u2069]/g,
+    (turn) => `\\u${turn.charCodeAt(0).toString(16)}`,
+  );
 }

@@ -64,6 +64,14 @@ export class Store {
     });
   }
 
+  /** Call `listener` with each turn that another tab kept. */
+  onSave(listener: (saved: SavedTurn) => void): void {
+    addEventListener('storage', ({ key, newValue }) => {
+      if (newValue && key?.startsWith(this.#key('turn:')))
+        listener(JSON.parse(newValue) as SavedTurn);
+    });
+  }
+
   #key(name: string): string {
     return `${this.#root}:${name}`;
   }

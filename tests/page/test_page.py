@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 
 import pytest
-from playwright.sync_api import BrowserContext, Route
+from playwright.sync_api import BrowserContext, Request, Route
 
 from tests.support.page import WAIT_MS, ChatPage, Stack, journal
 from tests.support.patience import PATIENCE_SECONDS
@@ -168,6 +169,37 @@ def test_a_step_status_of_a_newer_server(chat: ChatPage) -> None:
     chat.send("Open a ticket silence=0 rate=400 words=20")
     chat.wait_for("done")
     assert chat.step("Open ticket").locator(".step-state").text_content() == "set aside"
+
+
+def test_what_is_to_be_approved_reads_as_it_is(chat: ChatPage) -> None:
+    """No character in one argument turns around how another one reads."""
+    call = {"step": 1, "tool": "refund", "args": {"note": "\u202e", "cents": 1900}}
+    asked = json.dumps({**call, "expiresAt": "2030-01-01T00:00:00Z"})
+    events = f":keep-alive\n\nid: 1\nevent: tool_pending\ndata: {asked}\n\n"
+    chat.page.route(
+        "**/start_turn",
+        lambda route: route.fulfill(
+            content_type="text/event-stream",
+            headers={"Access-Control-Allow-Origin": "*"},
+            body=events,
+        ),
+    )
+    chat.send("Refund me")
+    chat.wait_for("waiting")
+    card = chat.step("Refund")
+    assert card.locator(".step-args").inner_text() == r"note: \u202e, cents: 1900"
+    assert "\u202e" not in card.inner_html()
+
+
+def test_the_enter_that_takes_a_word_sends_nothing(chat: ChatPage) -> None:
+    """Of an input method, as Safari tells it: by the code 229, after the composition's end."""
+    chat.page.fill("#prompt", "nihon")
+    enter = "{key: 'Enter', keyCode: %d, bubbles: true, cancelable: true}"
+    press = "document.getElementById('prompt').dispatchEvent(new KeyboardEvent('keydown', %s))"
+    chat.evaluate(press % enter % 229)
+    assert (chat.turns.count(), chat.page.input_value("#prompt")) == (0, "nihon")
+    chat.evaluate(press % enter % 13)
+    assert (chat.turns.count(), chat.page.input_value("#prompt")) == (1, "")
 
 
 def test_hidden_tab(stack: Stack, chat: ChatPage) -> None:
@@ -357,3 +389,33 @@ def test_the_lab_idle_timeout(chat: ChatPage) -> None:
     outcome = chat.page.locator("#lab-idle-timeout .outcome").text_content() or ""
     assert outcome.startswith("Both answers are the same. The proxy never cut where")
     assert "and cut once where they do not" in outcome
+
+
+def test_a_lab_that_fails_leaves_nothing_running(chat: ChatPage) -> None:
+    """One of its two turns is refused: it may be run again once the other is over, not before."""
+    chat.open("labs")
+    running: set[Request] = set()
+    chat.page.on("request", running.add)
+    chat.page.on("requestfinished", running.discard)
+    chat.page.on("requestfailed", running.discard)
+    refused: list[Route] = []
+
+    def refuse_one(route: Route) -> None:
+        if refused:
+            return route.continue_()
+        refused.append(route)
+        said = {"error": {"code": "turn_conflict", "message": "another request has this id"}}
+        headers = {"Access-Control-Allow-Origin": "*"}
+        return route.fulfill(status=409, headers=headers, json=said)
+
+    chat.page.route("**/start_turn", refuse_one)
+    chat.page.locator("#lab-idle-timeout").get_by_label("12 s").check()
+    chat.press("#run-idle-timeout")
+    chat.page.wait_for_selector("#run-idle-timeout:not(:disabled)", timeout=2 * WAIT_MS)
+    outcome = chat.page.locator("#lab-idle-timeout .outcome").text_content() or ""
+    assert "another request has this id" in outcome
+    # Less than the silence, which the other turn has to sit out.
+    deadline = time.monotonic() + 8
+    while running:
+        assert time.monotonic() < deadline, [request.url for request in running]
+        chat.page.wait_for_timeout(50)

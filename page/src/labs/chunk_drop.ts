@@ -148,6 +148,8 @@ async function runOurs(parts: Parts, cutAt: number, into: Side, counter: Counter
     into.words(countWordsOf(text));
   });
   const view = await handle.finished;
+  // Given up, it would be tried again whenever the page is looked at.
+  handle.close();
   if (view.status !== 'done') throw new Error(view.error?.message ?? view.status);
   const again = view.connection.attempt - 1;
   say(into.note, `1 turn, ${again} reconnect${again === 1 ? '' : 's'}`);

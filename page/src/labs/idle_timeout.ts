@@ -35,10 +35,13 @@ export function idleTimeoutLab(parts: Parts): HTMLElement {
       const prompt = promptFor(who.value(), Number(silence.value()));
       const seconds = Number(patience.value());
       chart.begin(Number(silence.value()) + 5);
-      const [counted, uncounted] = await Promise.all([
+      const runs = [
         follow(parts, prompt, seconds, true, chart.lane(0)),
         follow(parts, prompt, seconds, false, chart.lane(1)),
-      ]);
+      ] as const;
+      // If one fails, the other still draws: the next run's picture is to be its own.
+      await Promise.allSettled(runs);
+      const [counted, uncounted] = await Promise.all(runs);
       const same =
         counted.text === uncounted.text ? 'Both answers are the same' : 'The answers differ';
       say(
@@ -97,7 +100,10 @@ async function follow(
       lane.cut();
     } else if (entry.kind === 'settled') lane.close();
   });
-  const view = await client.start({ prompt }).finished;
+  const turn = client.start({ prompt });
+  const view = await turn.finished;
+  // Given up, it would be tried again whenever the page is looked at.
+  turn.close();
   if (view.status !== 'done') throw new Error(view.error?.message ?? view.status);
   return { text: view.text, cuts };
 }
