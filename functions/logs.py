@@ -133,6 +133,13 @@ class _Strays(logging.Handler):
     of an exception.
     """
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Without a lock of its own: who holds it would wait for a line in whose midst another one
+        of a library's comes, which waits for it.
+        """
+        self.emit(record)
+        return True
+
     def emit(self, record: logging.LogRecord) -> None:
         severe = record.levelno >= logging.ERROR
         severity = logger.LogSeverity.ERROR if severe else logger.LogSeverity.WARNING
