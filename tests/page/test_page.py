@@ -395,10 +395,13 @@ def test_a_lab_that_fails_leaves_nothing_running(chat: ChatPage) -> None:
     """One of its two turns is refused: it may be run again once the other is over, not before."""
     chat.open("labs")
     running: set[Request] = set()
-    chat.page.on("request", running.add)
-    chat.page.on("requestfinished", running.discard)
-    chat.page.on("requestfailed", running.discard)
     refused: list[Route] = []
+
+    def begins(request: Request) -> None:
+        running.add(request)
+
+    def ends(request: Request) -> None:
+        running.discard(request)
 
     def refuse_one(route: Route) -> None:
         if refused:
@@ -408,6 +411,9 @@ def test_a_lab_that_fails_leaves_nothing_running(chat: ChatPage) -> None:
         headers = {"Access-Control-Allow-Origin": "*"}
         return route.fulfill(status=409, headers=headers, json=said)
 
+    chat.page.on("request", begins)
+    chat.page.on("requestfinished", ends)
+    chat.page.on("requestfailed", ends)
     chat.page.route("**/start_turn", refuse_one)
     chat.page.locator("#lab-idle-timeout").get_by_label("12 s").check()
     chat.press("#run-idle-timeout")
