@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MAX_NAME_CHARS = 200
 """Of a tool's name: it is in each of its events, and in its step's document."""
 
+MAX_WRONG_CHARS = 1000
+"""Of what is wrong with arguments, so much is told: each item of a long list may be."""
+
 
 class Policy(enum.Enum):
     """What holds when the container dies between the call and the record of its outcome."""
@@ -147,7 +150,8 @@ class Tool:
                 f"{'.'.join(map(str, item['loc'])) or 'arguments'} ({item['type']})"
                 for item in error.errors(include_input=False, include_url=False)
             )
-            raise BadArguments(f"{self.name}: {wrong}") from None
+            told = wrong if len(wrong) <= MAX_WRONG_CHARS else f"{wrong[:MAX_WRONG_CHARS]} …"
+            raise BadArguments(f"{self.name}: {told}") from None
         except Exception as error:  # of a validator of the tool's own
             raise BadArguments(f"{self.name}: the arguments cannot be checked") from error
         return {name: getattr(checked, name) for name in type(checked).model_fields}

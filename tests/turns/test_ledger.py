@@ -95,6 +95,22 @@ def _broken(value: Any) -> Any:
     return value["missing"]
 
 
+@pytest.mark.parametrize("args", [{"n": ["x"] * 60_000}, {"x" * 200_000: 1}])
+def test_much_that_is_wrong_is_told_in_few_words(taken: Taken, args: dict[str, Any]) -> None:
+    """A model that is told of each item would read half a megabyte; told of none, that the tool,
+    which was never called, took effect.
+    """
+
+    @tool
+    def add(_call: Call, *, n: list[int]) -> int:
+        return sum(n)
+
+    end = own(taken, lambda turn: turn.call(add, **args))[-2].data
+    assert end["status"] == "error"
+    assert end["result"]["message"].startswith("add: ")
+    assert len(end["result"]["message"]) < 1100
+
+
 def test_arguments_whose_check_breaks_down_are_an_outcome(taken: Taken) -> None:
     """They are the model's: it may do better, and the tool is not called."""
 
