@@ -14,7 +14,7 @@ from functions.turns.durations import Durations
 from tests.conftest import Serve
 from tests.support.client import cancel, error_of, folded, new_turn_id, resume, start
 from tests.support.lapse import lapse_turn
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.patience import wait_until
 from tests.support.server import FunctionServer
 from tests.support.sse import RawStream
 
@@ -25,9 +25,6 @@ MESSAGE = re.compile(r'jsonPayload\.message=(?:"([^"]+)"|\(([^)]+)\))')
 FIELD = re.compile(r"EXTRACT\(jsonPayload\.(\w+)\)")
 
 Line = dict[str, Any]
-
-LONG = {"LEASE_SECONDS": "20"}
-"""No busy machine loses it."""
 
 
 def metrics() -> dict[str, Any]:
@@ -70,8 +67,8 @@ def troubled(serve: Serve, storage: None, tmp_path: Path) -> tuple[str, list[Lin
         ["tools", ["once", {"path": str(effects), "hold": str(hold)}]],
         ["count", 1, 10_000, 40],
     ]
-    first = serve("start_turn", **LONG)
-    second, third = (serve("resume_turn", **LONG) for _ in range(2))
+    first = serve("start_turn")
+    second, third = (serve("resume_turn") for _ in range(2))
     with start(first, turn_id, script) as stream:
         stream.read_until("tool_start")
         wait_until(effects.exists)
@@ -88,7 +85,7 @@ def troubled(serve: Serve, storage: None, tmp_path: Path) -> tuple[str, list[Lin
         owner.read_to_end()
     assert code_of_refusal(resume(third, "bad")) == "bad_turn_id"
     short, failing = new_turn_id(), new_turn_id()
-    drained = serve("start_turn", **LONG)
+    drained = serve("start_turn")
     with start(drained, short, [["say", "x"]]) as stream:
         stream.read_to_end()
     with start(drained, failing, [["say", "x"], ["sleep", 0.5], ["raise", "no"]]) as stream:
@@ -96,7 +93,7 @@ def troubled(serve: Serve, storage: None, tmp_path: Path) -> tuple[str, list[Lin
     with start(drained, new_turn_id(), [["count", 1, 10_000, 20]]) as stream:
         stream.read_until(2)
         drained.terminate()
-        drained.wait(PATIENCE_SECONDS)
+        drained.wait()
         stream.read_to_end()
         assert not folded(stream).ended
     wait_until(lambda: said(second, "owner ended") == 1)

@@ -18,7 +18,6 @@ from tests.conftest import Serve
 from tests.support.client import decide, folded, headers, new_turn_id, resume
 from tests.support.firestore_proxy import FirestoreProxy, Hold, paths, touches
 from tests.support.lapse import lapse_turn
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.payments import PaymentServer
 from tests.support.server import FunctionServer
 from tests.support.sse import Frame, Ping, RawStream
@@ -55,9 +54,8 @@ def demo_of(serve: Serve, payments: PaymentServer) -> Serve:
     """Serve one function of `main.py`, whose agent is the demo."""
 
     def start(target: str, **environ: Any) -> FunctionServer:
-        given = {"SOURCE": str(ROOT / "main.py"), "DEMO_PAYMENTS_URL": payments.url}
-        # No busy machine loses such a lease.
-        return serve(target, **{**given, "LEASE_SECONDS": "20", **environ})
+        given = {"SOURCE": str(ROOT / "main.py"), "DEMO_PAYMENTS_URL": payments.url, **environ}
+        return serve(target, **given)
 
     return start
 
@@ -167,7 +165,7 @@ def test_a_plain_prompt_calls_no_tool(demo_of: Serve, payments: PaymentServer) -
     """It plans and answers."""
     prompt = f"Tell me about leases {PACE}"
     with ask(demo_of("start_turn"), new_turn_id(), prompt) as stream:
-        stream.read_to_end(timeout=PATIENCE_SECONDS)
+        stream.read_to_end()
         assert folded(stream).text == expected(prompt)
         assert statuses(stream) == {}
     assert payments.effects()["calls"] == 0
@@ -181,7 +179,7 @@ def test_an_uninterrupted_turn_does_each_thing_once(
     """Side by side: the query is the last to end. The ticket is what its `tool_end` says."""
     before = all_tickets()
     with ask(demo_of("start_turn"), new_turn_id(), STORY) as stream:
-        stream.read_to_end(timeout=PATIENCE_SECONDS)
+        stream.read_to_end()
         assert folded(stream).text == expected(STORY, STORY_TOLD)
         assert list(statuses(stream).items())[-1] == ("slow_query", "ok")
         assert set(statuses(stream).values()) == {"ok"}
@@ -203,14 +201,14 @@ def test_an_owner_killed_in_the_silence_costs_nothing(
     before, owner, turn_id = all_tickets(), demo_of("start_turn"), new_turn_id()
     state = Fold()
     with ask(owner, turn_id, STORY) as cut:
-        cut.read_until(in_the_silence, timeout=PATIENCE_SECONDS)
+        cut.read_until(in_the_silence)
         cut.abort()
         folded(cut, into=state)
         owner.kill()
     lapse_turn(turn_id)
     assert "slow_query" not in statuses(cut)
     with resume(demo_of("resume_turn"), turn_id, state.cursor) as stream:
-        stream.read_to_end(timeout=PATIENCE_SECONDS)
+        stream.read_to_end()
         folded(stream, into=state)
     assert state.ended is not None
     assert state.ended.type == "done"
@@ -232,15 +230,15 @@ def test_an_owner_killed_before_the_charge_is_recorded_charges_once(
     owner = demo_of("start_turn", storage=firestore_proxy.address)
     held = firestore_proxy.inject("Commit", Hold(STAY), when=outcome_of_the_charge)
     with ask(owner, turn_id, STORY) as lost:
-        held.wait(1)
+        held.wait()
         owner.kill()
-        lost.read_to_end(timeout=PATIENCE_SECONDS)
+        lost.read_to_end()
         state = folded(lost)
     lapse_turn(turn_id)
     # Side by side with the charge the ticket may be recorded before it, or wait behind it.
     assert statuses(lost) in ({}, {"open_ticket": "ok"})
     with resume(demo_of("resume_turn"), turn_id, state.cursor) as stream:
-        stream.read_to_end(timeout=PATIENCE_SECONDS)
+        stream.read_to_end()
         folded(stream, into=state)
     assert state.text == expected(STORY, STORY_TOLD)
     assert all_tickets() - before == tickets(lost, stream)
@@ -263,13 +261,13 @@ def test_a_refund_waits_for_a_person(
     """Step 2, as `make dev` prints it; nothing is refunded before it is approved."""
     turn_id = new_turn_id()
     with ask(demo_of("start_turn"), turn_id, REFUND) as stream:
-        stream.read_to_end(timeout=PATIENCE_SECONDS)
+        stream.read_to_end()
         last = stream.events()[-1]
         state = folded(stream)
     assert (last.event, last.data["step"], last.data["tool"]) == ("tool_pending", 2, "refund")
     assert payments.effects()["refunds"] == 0
     with decide(demo_of("run_tool_step"), turn_id, 2, decision, state.cursor) as stream:
-        stream.read_to_end(timeout=PATIENCE_SECONDS)
+        stream.read_to_end()
         folded(stream, into=state)
     assert state.text == expected(REFUND, says)
     assert payments.effects()["refunds"] == refunds
@@ -289,6 +287,6 @@ def test_a_charge_without_a_payment_server_fails_and_says_why(
     """The turn goes on."""
     prompt = f"Charge me {PACE}"
     with ask(demo_of("start_turn", DEMO_PAYMENTS_URL=url), new_turn_id(), prompt) as stream:
-        stream.read_to_end(timeout=PATIENCE_SECONDS)
+        stream.read_to_end()
         assert statuses(stream) == {"charge": "error"}
         assert folded(stream).text == expected(prompt, f"The charge failed: {says}.\n\n")

@@ -45,7 +45,7 @@ def test_no_function_serves_without_a_genuine_app_and_a_user(serve: Serve, funct
     """As deployed by default: both tokens are needed, and neither stands for the other."""
     method, fields = WELL_FORMED[function]
     body = None if fields is None else json.dumps(fields).encode()
-    server = serve(function, SOURCE=str(ROOT / "main.py"), REQUIRE_AUTH="true", LEASE_SECONDS="20")
+    server = serve(function, SOURCE=str(ROOT / "main.py"), REQUIRE_AUTH="true")
 
     def outcome(app: str | None, bearer: str | None) -> tuple[int, str]:
         return call(server, app=app, bearer=bearer, body=body, method=method).outcome

@@ -101,9 +101,7 @@ def test_what_only_a_user_has_asks_for_one_before_the_token_is_used_up(
     module_serve: Serve,
 ) -> None:
     """Also where REQUIRE_AUTH=false lets others in elsewhere."""
-    sessions, starter = (
-        module_serve(name, LEASE_SECONDS="20") for name in ("turn_sessions", "start_turn")
-    )
+    sessions, starter = module_serve("turn_sessions"), module_serve("start_turn")
     in_session = b'{"prompt": "[]", "sessionId": "a"}'
 
     def look() -> Answer:

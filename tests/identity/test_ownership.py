@@ -56,7 +56,7 @@ def servers(firestore_emulator: str) -> Iterator[dict[str, FunctionServer]]:
     made: dict[str, FunctionServer] = {}
     with ExitStack() as stack:
         for target in ("start_turn", "turn_sessions", *ON_A_TURN):
-            server = FunctionServer(target, firestore_emulator, PROJECT, {"LEASE_SECONDS": "20"})
+            server = FunctionServer(target, firestore_emulator, PROJECT, {})
             made[target] = stack.enter_context(server)
 
         def first(server: FunctionServer) -> Answer:

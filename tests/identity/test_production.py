@@ -361,7 +361,6 @@ def test_monitor_logs_what_it_would_refuse_and_lets_it_pass(
 ) -> None:
     """With a good token, a bad one or none, and while Google is away, a turn stays its owner's."""
     environ = {**google.environ(tmp_path), "APP_CHECK": "monitor", "REQUIRE_AUTH": "false"}
-    environ["LEASE_SECONDS"] = "20"
     starter, watched = (
         warmed(module_serve(name, **environ), lambda server: call(server, body=HELLO))
         for name in ("start_turn", "resume_turn")

@@ -62,14 +62,14 @@ def troubled(serve: Serve, tmp_path: Path) -> str:
         ["tools", ["once", {"path": str(effects), "hold": str(hold)}]],
         ["count", 1, 60, 100],
     ]
-    owner = serve("start_turn", LEASE_SECONDS="20")
+    owner = serve("start_turn")
     with start(owner, turn_id, script) as stream:
         stream.read_until("tool_start")
         wait_until(effects.exists)
         owner.kill()
     key = lapse_turn(turn_id)
-    with resume(serve("resume_turn", LEASE_SECONDS="20"), turn_id) as stream:
-        stream.read_to_end(timeout=PATIENCE_SECONDS)
+    with resume(serve("resume_turn"), turn_id) as stream:
+        stream.read_to_end()
     return key
 
 
@@ -156,15 +156,15 @@ def test_cost_is_reckoned_from_what_is_stored(troubled: str) -> None:
 def test_running_waiting_and_stuck_turns_are_listed(serve: Serve, tmp_path: Path) -> None:
     """Each with how it stands."""
     running, waiting, dead = new_turn_id(), new_turn_id(), new_turn_id()
-    server = serve("start_turn", LEASE_SECONDS="20")
+    server = serve("start_turn")
     with start(server, waiting, [["tools", ["refund", {"path": str(tmp_path / "x")}]]]) as stream:
         stream.read_until("tool_pending")
     with start(server, running, [["count", 1, 10_000, 10]]) as stream:
         stream.read_until(1)
-        short = serve("start_turn", LEASE_SECONDS="20")
-        with start(short, dead, [["count", 1, 10_000, 10]]) as lost:
+        other = serve("start_turn")
+        with start(other, dead, [["count", 1, 10_000, 10]]) as lost:
             lost.read_until(1)
-            short.kill()
+            other.kill()
         listed = operate("list", "running", "--limit", "1000")
         begun = r"running, lease for another [0-9.]+ s; begun 20[0-9]{2}-[0-9: -]+Z"
         assert re.search(rf"{key_of(running)}  epoch 1 +{begun}", listed)
@@ -173,7 +173,7 @@ def test_running_waiting_and_stuck_turns_are_listed(serve: Serve, tmp_path: Path
             rf"{key_of(waiting)}  epoch 1 +waiting for a person until", operate("list", "waiting")
         )
         assert key_of(dead) not in operate("list", "stuck")
-    approvals = serve("run_tool_step", LEASE_SECONDS="20")
+    approvals = serve("run_tool_step")
     with decide(approvals, waiting, 1, "deny") as stream:
         stream.read_to_end()
     assert key_of(waiting) not in operate("list", "waiting", "--limit", "1000")

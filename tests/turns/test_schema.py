@@ -25,7 +25,6 @@ from functions.wire.events import Token
 from tests.conftest import Serve
 from tests.support.client import folded, new_turn_id, resume, start
 from tests.support.lapse import lapse
-from tests.support.patience import PATIENCE_SECONDS
 from tests.turns.conftest import Create, settings
 
 NOW = datetime.now(UTC)
@@ -99,7 +98,7 @@ def as_first_written(turn: DocumentReference) -> None:
 def test_a_turn_of_the_first_version_is_finished_by_this_one(serve: Serve, storage: None) -> None:
     """In flight while the version changed: taken over, its recorded step is not run again."""
     assert storage is None
-    owner, turn_id = serve("start_turn", LEASE_SECONDS="20"), new_turn_id()
+    owner, turn_id = serve("start_turn"), new_turn_id()
     with start(owner, turn_id, [["model", "one", [["say", "A"]], 1], ["count", 1, 40, 40]]) as cut:
         cut.read_until(5)
         owner.kill()
@@ -107,8 +106,8 @@ def test_a_turn_of_the_first_version_is_finished_by_this_one(serve: Serve, stora
     (snapshot,) = turns.where(filter=FieldFilter("turnId", "==", turn_id)).stream()
     as_first_written(snapshot.reference)
     lapse(snapshot.id)
-    with resume(serve("resume_turn", LEASE_SECONDS="20"), turn_id) as stream:
-        stream.read_to_end(timeout=PATIENCE_SECONDS)
+    with resume(serve("resume_turn"), turn_id) as stream:
+        stream.read_to_end()
         text = folded(stream).text
     assert text == "A[one: 1]" + "".join(f"{n} " for n in range(1, 41))
 
