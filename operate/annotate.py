@@ -10,6 +10,7 @@ from functions import firestore
 from functions.errors import StorageUnavailable, TurnConflict, UnknownStep
 from functions.turns import record, steps
 from functions.turns.steps import Step
+from operate.reading import READ_SECONDS
 
 
 def note(key: str, position: int, *, by: str, text: str) -> None:
@@ -18,9 +19,11 @@ def note(key: str, position: int, *, by: str, text: str) -> None:
     Raises UnknownStep, TurnConflict when the step is not in doubt, NewerSchema,
     StorageUnavailable.
     """
-    record.load(key)
+    record.load(key, within_seconds=READ_SECONDS)
     document = steps.document(key, position)
-    snapshot = firestore.read(lambda timeout: document.get(retry=None, timeout=timeout))
+    snapshot = firestore.read(
+        lambda timeout: document.get(retry=None, timeout=timeout), within_seconds=READ_SECONDS
+    )
     fields = snapshot.to_dict()
     if fields is None:
         raise UnknownStep(f"the turn has no step {position}")
@@ -34,7 +37,7 @@ def note(key: str, position: int, *, by: str, text: str) -> None:
     unchanged = firestore.client().write_option(last_update_time=snapshot.update_time)
     answer = firestore.commit(
         lambda batch: batch.update(document, {steps.NOTES: ArrayUnion([added])}, option=unchanged),
-        timeout_seconds=firestore.READ_SECONDS,
+        timeout_seconds=READ_SECONDS,
     )
     if answer.kind is not firestore.Kind.APPLIED:
         raise StorageUnavailable(

@@ -61,7 +61,8 @@ def turn(key: str) -> Found | None:
     Raises StorageUnavailable, NewerSchema.
     """
     snapshot = firestore.read(
-        lambda timeout: record.reference(key).get(retry=None, timeout=timeout)
+        lambda timeout: record.reference(key).get(retry=None, timeout=timeout),
+        within_seconds=READ_SECONDS,
     )
     if snapshot.to_dict() is None:
         return None

@@ -140,7 +140,7 @@ def test_a_turn_that_nothing_happens_to_has_one_owner(shop: Shop) -> None:
 @pytest.mark.parametrize("point", [CrashPoint.BEFORE_DECISION, CrashPoint.AFTER_DECISION])
 def test_an_approval_is_given_once(shop: Shop, point: CrashPoint) -> None:
     """The container that records it is killed; the refund is made once."""
-    run = shop.kit.run("refund A-17", crash_at=point, decisions={1: "approve"})
+    run = shop.kit.run("refund A-17", crash_at=point, decisions={1: "approve"}, timeout=180)
     assert run.outcomes == {1: "ok"}
     assert len(shop.keys()) == 1
 

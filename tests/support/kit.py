@@ -111,7 +111,7 @@ class Kit:
         step: int = 1,
         effect: Callable[[], bool] | None = None,
         decisions: Mapping[int, str] | None = None,
-        timeout: float = 60,
+        timeout: float = 100,
     ) -> Run:
         """Run a turn to its end, or until it waits for a decision that is not in `decisions`
         (`approve` or `deny`, by step). The container that comes to `crash_at` of `step` is killed.
