@@ -252,9 +252,10 @@ class Ledger:
         """Call the tool; the status and result to record."""
         assert not isinstance(one.checked, BadArguments)
         try:
-            return steps.OK, one.tool.run(call, **one.checked)
-        except ToolError as error:
-            return steps.FAILED, {"message": str(error)}
+            try:
+                return steps.OK, one.tool.run(call, **one.checked)
+            except ToolError as error:
+                return steps.FAILED, {"message": str(error)}  # which may be the tool's code, too
         except BaseException as error:
             if call.transaction is not None and firestore.is_its_error(error):
                 raise  # not the tool's fault: the transaction is tried again

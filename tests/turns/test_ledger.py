@@ -16,7 +16,7 @@ from functions.turns import steps, transact
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Outcome, Turn
 from functions.turns.takeover import Taken
-from functions.turns.tools import Call, Happened, Policy, Tool, tool
+from functions.turns.tools import Call, Happened, Policy, Tool, ToolError, tool
 from functions.turns.transact import NO_THREAD
 from functions.wire import sse
 from tests.support.firestore_proxy import Answer, FirestoreProxy, touches
@@ -93,6 +93,22 @@ def test_a_tool_that_changes_its_arguments_changes_nothing_else(taken: Taken) ->
 
 def _broken(value: Any) -> Any:
     return value["missing"]
+
+
+def test_a_tool_whose_error_has_no_words_has_failed(taken: Taken) -> None:
+    """Its step does not wait until its time is over, to be in doubt then."""
+
+    class Wordless(ToolError):
+        def __str__(self) -> str:
+            return str(self.args[1])
+
+    @tool
+    def pay(_call: Call) -> None:
+        raise Wordless
+
+    end = own(taken, lambda turn: turn.call(pay))[-2].data
+    assert end["status"] == "error"
+    assert end["result"] == {"message": "the tool failed: IndexError"}
 
 
 @pytest.mark.parametrize("args", [{"n": ["x"] * 60_000}, {"x" * 200_000: 1}])
