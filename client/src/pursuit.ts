@@ -84,7 +84,7 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
       opened: (waitedMs) => {
         refreshing = false;
         tell({ kind: 'open', attempt: view.attempt, waitedMs });
-        note({ notice: null, problem: null });
+        note({ ...QUIET, problem: null });
         turn.admitted(call);
       },
       event: (event) => {
@@ -108,7 +108,8 @@ export function pursue(turn: Pursued, client: ClientOptions, tell: Tell): Pursui
     note({ problem });
     turn.lost(problem);
     if (left || why === 'hidden' || why === 'woken') return connect();
-    if (why !== 'refused' && isOffline()) {
+    // A browser may be wrong about that: not where events have just come.
+    if (why !== 'refused' && !progress && isOffline()) {
       notice('offline');
       return later(client.backoff?.capMs ?? CAP_MS);
     }

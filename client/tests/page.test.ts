@@ -185,6 +185,14 @@ test('offline costs no attempts: it is said, and tried again when the network is
   assert.deepEqual([(await turn.finished).text, turn.getSnapshot().connection.notice], ['a', null]);
 });
 
+test('a browser that takes itself for offline is not believed where events come', async (t) => {
+  const server = new TurnServer(says('a', 'b', 'c'), [cutAfter(1), cutAfter(1)]);
+  page.define('navigator', { onLine: false });
+  const { turn, timeline } = await shown(t, server, { backoff: { baseMs: 1, capMs: 600_000 } });
+  assert.equal((await turn.finished).text, 'abc');
+  assert.ok(!timeline.some(({ kind }) => kind === 'notice'));
+});
+
 test('nor does it cost a stop any: it is asked for as long as the page is offline', async (t) => {
   const { random } = Math;
   t.after(() => {

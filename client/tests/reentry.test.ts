@@ -98,6 +98,15 @@ test('a handler that connects anew, at every event, loses and repeats none', asy
   assert.deepEqual(handled, [1, 2, 3, 4]);
 });
 
+test('a page that connects anew as it hears of a drop is told of no attempt that is due', async (t) => {
+  const server = new TurnServer(says('a', 'b'), [cutAfter(1), stalled(1)]);
+  const isFirst = ({ kind }: TimelineEntry) => kind === 'dropped' && server.seen.length === 1;
+  const backoff = { baseMs: 600_000, capMs: 600_000 };
+  const { turn } = await turnThat(t, server, isFirst, ({ reconnect }) => reconnect(), { backoff });
+  await until(() => turn.getSnapshot().text === 'ab');
+  assert.equal(turn.getSnapshot().connection.retryAt, null);
+});
+
 test('a handler that stops the turn asks once', async (t) => {
   const server = await new TurnServer([['token', 'a']]).listen(t);
   server.behave = (_, { call }) => {
