@@ -172,8 +172,10 @@ def test_a_step_status_of_a_newer_server(chat: ChatPage) -> None:
 
 
 def test_what_is_to_be_approved_reads_as_it_is(chat: ChatPage) -> None:
-    """No character in one argument turns around how another one reads."""
-    call = {"step": 1, "tool": "refund", "args": {"note": "\u202e", "cents": 1900}}
+    """No character in one argument turns around how another one reads, or hides it."""
+    long = "very " * 40
+    args = {"note": "\u202e", "why": long + "long", "cents": 1900}
+    call = {"step": 1, "tool": "refund", "args": args}
     asked = json.dumps({**call, "expiresAt": "2030-01-01T00:00:00Z"})
     events = f":keep-alive\n\nid: 1\nevent: tool_pending\ndata: {asked}\n\n"
     chat.page.route(
@@ -187,7 +189,9 @@ def test_what_is_to_be_approved_reads_as_it_is(chat: ChatPage) -> None:
     chat.send("Refund me")
     chat.wait_for("waiting")
     card = chat.step("Refund")
-    assert card.locator(".step-args").inner_text() == r"note: \u202e, cents: 1900"
+    shown = card.locator(".step-args")
+    assert shown.inner_text() == rf"note: \u202e, why: {long}long, cents: 1900"
+    assert shown.evaluate("shown => shown.scrollWidth <= shown.clientWidth")
     assert "\u202e" not in card.inner_html()
 
 
