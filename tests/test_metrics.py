@@ -103,6 +103,7 @@ def troubled(serve: Serve, storage: None, tmp_path: Path) -> tuple[str, list[Lin
 
 
 @pytest.mark.emulator
+@pytest.mark.timeout(240)
 def test_every_metric_finds_its_line_and_its_fields(
     troubled: tuple[str, list[Line], list[Line]],
 ) -> None:
@@ -122,6 +123,7 @@ def test_every_metric_finds_its_line_and_its_fields(
 
 
 @pytest.mark.emulator
+@pytest.mark.timeout(240)
 def test_the_lines_of_a_turn_follow_it_over_its_containers(
     troubled: tuple[str, list[Line], list[Line]],
 ) -> None:
