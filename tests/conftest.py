@@ -23,7 +23,12 @@ PROJECT = "demo-agent-turns"
 
 # How long an example takes says more of the machine than of the code. In CI hypothesis's own
 # default makes the examples the same in every run.
-hypothesis.settings.register_profile("here", hypothesis.settings.default, deadline=None)
+hypothesis.settings.register_profile(
+    "here",
+    hypothesis.settings.default,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("here")
 
 

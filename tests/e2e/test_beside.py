@@ -23,7 +23,7 @@ import pytest
 from dev import suite
 from dev.project import LOCAL_PROJECT, ROOT, ProblemError, function_url
 from dev.stack import Stack, answer
-from tests.support.client import folded, headers, new_turn_id
+from tests.support.client import asked_again, folded, headers, new_turn_id
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.sse import RawStream
 
@@ -185,9 +185,13 @@ def test_theirs_answers_as_before(shop: Shop) -> None:
 
 def test_a_turn_runs_in_their_project(shop: Shop) -> None:
     """From the codebase that was added."""
-    given = headers(new_turn_id(), uid="a-buyer", Content_Type="application/json")
-    body = json.dumps({"prompt": "rate=1000 silence=0 words=9"}).encode()
-    with RawStream(shop.function("start_turn"), "POST", given, body) as stream:
+    turn_id, body = new_turn_id(), json.dumps({"prompt": "rate=1000 silence=0 words=9"}).encode()
+
+    def attempt() -> RawStream:
+        given = headers(turn_id, uid="a-buyer", Content_Type="application/json")
+        return RawStream(shop.function("start_turn"), "POST", given, body)
+
+    with asked_again(attempt) as stream:
         stream.read_to_end()
         state = folded(stream)
     assert state.ended is not None

@@ -12,7 +12,7 @@ import pytest
 from dev import suite
 from dev.project import ROOT, ProblemError
 from functions.wire.fold import Fold
-from tests.support.client import folded, headers, new_turn_id
+from tests.support.client import asked_again, folded, headers, new_turn_id
 from tests.support.gemini import Asked, Gemini, Reply, call, says
 from tests.support.sse import RawStream
 
@@ -65,8 +65,12 @@ def test_a_turn_of_the_gemini_agent_on_the_emulator_suite(firestore_emulator: st
 
 def ask(url: str) -> Fold:
     """Start a turn as a signed-in user, and read it to its end."""
-    given = headers(new_turn_id(), None, uid="a-reader") | {"Content-Type": "application/json"}
-    body = json.dumps({"prompt": "Order A-17"}).encode()
-    with RawStream(url, "POST", given, body) as stream:
+    turn_id, body = new_turn_id(), json.dumps({"prompt": "Order A-17"}).encode()
+
+    def attempt() -> RawStream:
+        given = headers(turn_id, uid="a-reader", Content_Type="application/json")
+        return RawStream(url, "POST", given, body)
+
+    with asked_again(attempt) as stream:
         stream.read_to_end()
         return folded(stream)

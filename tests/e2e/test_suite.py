@@ -19,7 +19,7 @@ from functions import firestore
 from functions.turns import record
 from functions.wire import sse
 from functions.wire.fold import Fold
-from tests.support.client import error_of, folded, headers, new_turn_id
+from tests.support.client import asked_again, error_of, folded, headers, new_turn_id
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.server import SOON_SECONDS
 from tests.support.sse import RawStream
@@ -49,12 +49,16 @@ def stack(firestore_emulator: str) -> Iterator[Suite]:
 def call(
     stack: Suite, function: str, turn_id: str, cursor: int | None = None, body: bytes | None = None
 ) -> RawStream:
-    """One attempt of a page: its origin, its user, a fresh App Check token."""
-    given = headers(turn_id, cursor, uid="a-reader", Origin=stack.hosting)
-    if body is not None:
-        given["Content-Type"] = "application/json"
-    method = "GET" if body is None else "POST"
-    return RawStream(stack.function(function), method, given, body)
+    """A call of a page: its origin, its user, a fresh App Check token for each attempt."""
+
+    def attempt() -> RawStream:
+        given = headers(turn_id, cursor, uid="a-reader", Origin=stack.hosting)
+        if body is not None:
+            given["Content-Type"] = "application/json"
+        method = "GET" if body is None else "POST"
+        return RawStream(stack.function(function), method, given, body)
+
+    return asked_again(attempt)
 
 
 def start(stack: Suite, turn_id: str) -> RawStream:

@@ -168,7 +168,7 @@ def test_storage_that_is_away_is_503(
     starter, turn_id = serve("start_turn"), new_turn_id()
     with start(starter, turn_id, [["count", 1, 5, 0]]) as stream:
         stream.read_to_end()
-    resumer = serve("resume_turn", storage=firestore_proxy.address)
+    resumer = serve("resume_turn", storage=firestore_proxy.address, READ_SECONDS="5")
     rule = firestore_proxy.inject(method, Answer("UNAVAILABLE"))
     with resume(resumer, turn_id) as stream:
         assert (stream.status, error_of(stream)["code"]) == (503, "storage_unavailable")

@@ -7,7 +7,7 @@ from playwright.sync_api import Route
 
 from tests.support.page import ChatPage
 
-pytestmark = [pytest.mark.e2e, pytest.mark.emulator, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.emulator, pytest.mark.timeout(400)]
 
 
 def test_what_is_stopped_before_it_began_is_begun_by_no_other_tab(
@@ -18,7 +18,7 @@ def test_what_is_stopped_before_it_began_is_begun_by_no_other_tab(
 
     def busy(route: Route) -> None:
         starts.append(route.request.headers["x-stream-turn-id"])
-        headers = {"Retry-After": "4", "Access-Control-Expose-Headers": "Retry-After"}
+        headers = {"Retry-After": "100", "Access-Control-Expose-Headers": "Retry-After"}
         headers["Access-Control-Allow-Origin"] = "*"
         said = {"code": "too_many_running_turns", "message": "too many turns run"}
         route.fulfill(status=429, headers=headers, json={"error": said})

@@ -25,7 +25,7 @@ import main
 from functions import firestore
 from functions.endpoints import front, service
 from functions.endpoints.service import Service
-from functions.turns import admission, runner
+from functions.turns import admission, journal, record, runner
 from functions.turns.program import Agent, ModelUnavailable, StepFailed, Turn
 from functions.turns.tools import Call, Happened, Policy, ToolError, tool
 from main import (
@@ -367,7 +367,13 @@ def run(turn: Turn) -> None:
     play(turn, turn.token, json.loads(turn.prompt))
 
 
-# A test that acts within these is no quicker than its machine.
+# Firestore's emulator, and a test that acts within these, are no quicker than their machine.
+firestore.READ_SECONDS = float(os.environ.get("READ_SECONDS", "20"))
+for module in (firestore, record, journal):
+    for function in vars(module).values():
+        defaults = getattr(function, "__kwdefaults__", None) or {}
+        if "within_seconds" in defaults:
+            defaults["within_seconds"] = firestore.READ_SECONDS
 if "DRAIN_SECONDS" in os.environ:
     runner.TOOLS_SECONDS = float(os.environ["DRAIN_SECONDS"])
     vars(service).update(DRAIN_SECONDS=runner.TOOLS_SECONDS)

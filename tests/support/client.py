@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dev import token
@@ -78,6 +78,15 @@ def resume(
     """Resume a turn from a cursor on."""
     url = server if isinstance(server, str) else server.url
     return RawStream(url, method, headers(turn_id, cursor, uid=uid))
+
+
+def asked_again(ask: Callable[[], RawStream]) -> RawStream:
+    """The answer to what `ask` sends, which it sends again as long as a busy machine's Firestore is
+    too late for the function: 503, as to any client.
+    """
+    while (stream := ask()).status == 503:
+        stream.close()
+    return stream
 
 
 def folded(*streams: RawStream, into: Fold | None = None) -> Fold:

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page
 
 from dev.suite import Suite
 from functions.wire.fold import Fold
-from tests.support.client import folded, headers
+from tests.support.client import asked_again, folded, headers
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.payments import PaymentServer
 from tests.support.sse import RawStream
@@ -146,7 +146,11 @@ class ChatPage:
 
 def journal(suite: Suite, chat: ChatPage) -> Fold:
     """The newest turn as the server tells it to a client that begins at its start."""
-    given = headers(chat.turn_id(), 0, uid=chat.uid())
-    with RawStream(suite.function("resume_turn"), "GET", given) as stream:
+    turn_id, uid = chat.turn_id(), chat.uid()
+
+    def attempt() -> RawStream:
+        return RawStream(suite.function("resume_turn"), "GET", headers(turn_id, 0, uid=uid))
+
+    with asked_again(attempt) as stream:
         stream.read_to_end()
         return folded(stream)

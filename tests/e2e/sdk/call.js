@@ -83,6 +83,8 @@ async function call(name, body = null, method = body ? "POST" : "GET", given = n
     ...(body ? { body: JSON.stringify(body) } : {}),
   });
   const text = await response.text();
+  // A busy machine's Firestore is too late for the function: to be asked again, by any client.
+  if (response.status === 503) return call(name, body, method, given);
   const json = response.headers.get("content-type") === "application/json";
   return { status: response.status, ...(json ? JSON.parse(text) : { text }) };
 }
