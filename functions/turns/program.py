@@ -110,6 +110,8 @@ class Turn:
         self._told = max((step.position for step in begun.values() if step.finished), default=0)
         """The last finished step: all text before its end is in the journal already."""
         self._inside: str | None = None
+        self._asks = False
+        """Whether a model step is open."""
         self._budget = budget
         self._spent = Spent()
         self._began = time.monotonic() - turn.owned_seconds
@@ -163,11 +165,14 @@ class Turn:
         return self._turn.created_at
 
     def check(self) -> None:
-        """Raise LeaseLost when another container has the turn, TurnFailed when it cannot go on.
+        """Raise LeaseLost when another container has the turn, TurnFailed when it cannot go on: in
+        the midst of a model step also when its time is over.
 
         For an agent that waits for something that is neither a token nor a step.
         """
         self._writer.check()
+        if self._asks:
+            self._require_time()
 
     def token(self, text: str) -> None:
         """Stream a piece of text. In a re-run, text before the last finished step is not repeated.
@@ -226,6 +231,7 @@ class Turn:
             raise self._writer.fail(failed) from None
         if not step.finished:
             self._inside = name
+            self._asks = True
         return Asking(step, self._writer, self._emit, self._record)
 
     def attempt(self, asking: Asking, call: Callable[[], Any]) -> float:
@@ -306,17 +312,20 @@ class Turn:
 
     def _emit(self, text: str) -> None:
         """Stream text of the model step that is open."""
+        self._require_time()
+        self._writer.token(text)
+
+    def _require_time(self) -> None:
         try:
             require_time(self._budget, self._seconds())
         except TurnFailed as failed:
             raise self._writer.fail(failed) from None
-        self._writer.token(text)
 
     def _wait(self, seconds: float) -> None:
         """Sleep; raises LeaseLost, and TurnFailed when the turn cannot go on."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            self._writer.check()
+            self.check()
             time.sleep(min(left, _POLL_SECONDS))
 
     def _record(self, step: Step) -> None:
@@ -331,3 +340,4 @@ class Turn:
 
         self._writer.commit(finishes_step=True, also=also)
         self._inside = None
+        self._asks = False

@@ -26,11 +26,12 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ThinkingPart
 from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.function import DeltaThinkingPart, FunctionModel
+from pydantic_ai.models.function import DeltaThinkingPart, DeltaToolCall, FunctionModel
 from pydantic_ai.settings import ModelSettings
 
 from functions.pydantic_ai import Steps, current_call, durable, loop, messages, once, tools
 from functions.turns import admission, cancel, decide, record, steps
+from functions.turns.budget import Budget
 from functions.turns.owners import Owners
 from functions.turns.program import Agent, Turn
 from functions.turns.record import Request
@@ -344,6 +345,43 @@ def test_an_owner_that_lost_its_lease_does_not_wait_for_a_silent_model(create: C
     wait_until(lambda: seen == ["asked", "given up"])
     take_over(taken, durable(Script(["Here."]).agent()))
     assert fold(frames(taken)).text == "Here."
+
+
+def test_a_silent_model_ends_with_the_time_of_its_turn(taken: Taken) -> None:
+    """Its text is withdrawn. A tool that is called is not cut off: what it did must be known."""
+    turns: list[Turn] = []
+    given_up = threading.Event()
+    asked = 0
+
+    async def model(_messages: Any, _info: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            yield {0: DeltaToolCall("slow", "{}", tool_call_id="1")}
+            return
+        yield "half "
+        turns[0]._began -= 7200
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            given_up.set()
+
+    agent = PydanticAgent(FunctionModel(stream_function=model), name="scripted")
+
+    @agent.tool_plain
+    async def slow() -> str:
+        turns[0]._began -= 7200
+        await asyncio.sleep(3 * loop.CHECK_SECONDS)
+        turns[0]._began += 7200
+        return "done"
+
+    own(taken, durable(agent, budget=Budget(seconds=3600), deps=turns.append))
+    events = frames(taken)
+    assert given_up.wait(PATIENCE_SECONDS)
+    told = [event.type for event in events]
+    assert told == ["tool_start", "tool_end", "token", "rewind", "error"]
+    assert ends(events)[0][:2] == ("slow", "ok")
+    assert events[-1].data["code"] == "budget_exceeded"
 
 
 def test_what_a_model_call_raises_once_it_is_given_up_is_nobodys(
