@@ -47,7 +47,7 @@ def durable(
     def run(turn: Turn) -> None:
         ledger = Ledger(turn, name)
         try:
-            loop.run(_run(agent, turn, ledger, deps), turn.check)
+            loop.run(_run(agent, turn, ledger, deps), turn.wait)
         finally:
             turn.conclude(reason="length" if ledger.cut_off else "stop", usage=ledger.usage)
 

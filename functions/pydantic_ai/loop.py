@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from anyio.to_thread import current_default_thread_limiter
 
 T = TypeVar("T")
-
-CHECK_SECONDS = 0.5
-"""How soon an owner notices, in the midst of a silent model call, that its lease is lost."""
 
 MOST_THREADS = 1024
 """For what waits beside the loop: a turn that waits for its tools has one, a sync tool another.
@@ -27,20 +24,14 @@ _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
 
-def run(main: Coroutine[Any, Any, T], check: Callable[[], None]) -> T:
-    """Run `main` on the loop and wait for it; what it returns or raises, a BaseException included.
+def run(main: Coroutine[Any, Any, T], wait: Callable[[Future[T]], T]) -> T:
+    """Run `main` on the loop and `wait` for it; what it returns or raises, BaseExceptions included.
 
-    `check` is called every now and then: what it raises cancels `main`, and is raised at once.
+    What `wait` raises before that cancels `main`.
     """
     future = asyncio.run_coroutine_threadsafe(_watched(main), running())
     try:
-        while True:
-            try:
-                return future.result(CHECK_SECONDS)
-            except TimeoutError:
-                if future.done():
-                    return future.result()
-                check()
+        return wait(future)
     finally:
         future.cancel()
 

@@ -20,8 +20,7 @@ class Budget:
     still; the next model step is refused."""
     seconds: float = 3600.0
     """In which somebody owned the turn: neither the wait for a person nor the time between a crash
-    and the takeover counts. Checked with each token of a model step, too, and by an agent that
-    waits for a model with `Turn.check`, as those of Pydantic AI do."""
+    and the takeover counts. Checked in the midst of a model step, too."""
 
     def __post_init__(self) -> None:
         """Refuse bounds under which nothing could run."""

@@ -7,12 +7,15 @@ already told is not told twice. What lies outside steps must come out the same e
 
 from __future__ import annotations
 
+import contextvars
 import inspect
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from functions.errors import TurnFailed
 from functions.turns import history, steps
@@ -48,10 +51,13 @@ __all__ = [
     "Turn",
 ]
 
+T = TypeVar("T")
 Emit = Callable[[str], None]
 
+CHECK_SECONDS = 0.5
+"""How soon an owner notices, in the midst of a silent model call, that its lease is lost."""
 _POLL_SECONDS = 0.1
-"""How soon a pause between two attempts notices a lost lease."""
+"""How soon a pause between two attempts notices it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,18 @@ class Turn:
         if self._asks:
             self._require_time()
 
+    def wait(self, future: Future[T]) -> T:
+        """What `future` is settled with, or raises. Raises as `check` does, soon after that would;
+        the future is left as it is then.
+        """
+        while True:
+            try:
+                return future.result(CHECK_SECONDS)
+            except TimeoutError:  # which may be the future's own
+                if future.done():
+                    return future.result()
+                self.check()
+
     def token(self, text: str) -> None:
         """Stream a piece of text. In a re-run, text before the last finished step is not repeated.
 
@@ -186,11 +204,12 @@ class Turn:
     def model(self, name: str, request: Any, call: Callable[[Emit], Any]) -> Any:
         """Run a model call as a step, its text streaming while it comes.
 
-        `call` is given a function to stream text with and returns the model's response, a JSON
-        value. The response is recorded together with the last of its text, in one commit; from
-        then on a re-run returns it without calling. A call that was cut off by a crash has its
-        text withdrawn by a `rewind` and is made anew; so has one that raises ModelUnavailable,
-        after a pause, and a few times at most.
+        `call` runs on a thread of its own. It is given a function to stream text with and returns
+        the model's response, a JSON value. The response is recorded together with the last of its
+        text, in one commit; from then on a re-run returns it without calling. A call that was cut
+        off by a crash has its text withdrawn by a `rewind` and is made anew; so has one that raises
+        ModelUnavailable, after a pause, and a few times at most. One that hangs is left to itself
+        once the lease is lost, or the turn's time is over.
 
         `request` (a JSON value) is what the response depends on: a re-run that asks something
         else at this position fails with `agent_changed`.
@@ -203,7 +222,7 @@ class Turn:
         """
         asking = self.ask(name, request)
         while not asking.answered:
-            pause = self.attempt(asking, lambda: call(asking.emit))
+            pause = self.attempt(asking, lambda: self._beside(lambda: call(asking.emit)))
             self._wait(pause)
         return asking.response
 
@@ -314,6 +333,23 @@ class Turn:
         """Stream text of the model step that is open."""
         self._require_time()
         self._writer.token(text)
+
+    def _beside(self, call: Callable[[], T]) -> T:
+        """Do `call` on a thread of its own, and `wait` for it: nothing interrupts a thread."""
+        future: Future[T] = Future()
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            try:
+                future.set_result(context.run(call))
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                future.set_exception(error)
+
+        try:
+            threading.Thread(target=work, name="model", daemon=True).start()
+        except RuntimeError:  # no thread can be had
+            return call()
+        return self.wait(future)
 
     def _require_time(self) -> None:
         try:

@@ -33,7 +33,7 @@ from functions.pydantic_ai import Steps, current_call, durable, loop, messages, 
 from functions.turns import admission, cancel, decide, record, steps
 from functions.turns.budget import Budget
 from functions.turns.owners import Owners
-from functions.turns.program import Agent, Turn
+from functions.turns.program import CHECK_SECONDS, Agent, Turn
 from functions.turns.record import Request
 from functions.turns.takeover import Taken
 from functions.turns.tools import Call, Policy, tool
@@ -371,7 +371,7 @@ def test_a_silent_model_ends_with_the_time_of_its_turn(taken: Taken) -> None:
     @agent.tool_plain
     async def slow() -> str:
         turns[0]._began -= 7200
-        await asyncio.sleep(3 * loop.CHECK_SECONDS)
+        await asyncio.sleep(3 * CHECK_SECONDS)
         turns[0]._began += 7200
         return "done"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from functions import logs
 from functions.errors import TurnFailed
 from functions.turns import asking, record, takeover
 from functions.turns.asking import MOST_ATTEMPTS, ModelFailed, ModelUnavailable, next_pause
@@ -20,6 +21,7 @@ from functions.turns.takeover import Taken
 from functions.turns.tools import Call, Policy, tool
 from functions.wire import sse
 from functions.wire.fold import Fold, fold
+from tests.support.leftover import stay
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.turns.conftest import Create, lapse, load, settings
 from tests.turns.test_writer import stored
@@ -284,6 +286,17 @@ def for_ever(turn: Turn) -> Callable[[Emit], None]:
     return call
 
 
+def silent(turn: Turn) -> Callable[[Emit], None]:
+    """A model that says nothing more when the turn's time is over."""
+
+    def call(emit: Emit) -> None:
+        emit("half ")
+        turn._began -= 2 * turn._budget.seconds
+        stay()
+
+    return call
+
+
 def nested(turn: Turn) -> Callable[[Emit], None]:
     """A model call that asks another model."""
 
@@ -305,10 +318,11 @@ def hard(emit: Emit) -> None:
     ("call", "code"),
     [
         (for_ever, "budget_exceeded"),
+        (silent, "budget_exceeded"),
         (nested, "nested_step"),
         (lambda _turn: hard, "agent_failed"),
     ],
-    ids=["budget", "nested", "hard"],
+    ids=["budget", "silent", "nested", "hard"],
 )
 def test_a_turn_that_ends_in_the_midst_of_a_response_takes_its_text_back(
     taken: Taken, call: Callable[[Turn], Callable[[Emit], None]], code: str
@@ -323,6 +337,22 @@ def test_a_turn_that_ends_in_the_midst_of_a_response_takes_its_text_back(
     frames = own(taken, run)
     assert frames[-1].data["code"] == code
     assert fold(frames).text == "First. Before. "
+
+
+@pytest.mark.emulator
+def test_an_owner_that_lost_its_lease_does_not_wait_for_a_call_that_hangs(taken: Taken) -> None:
+    """It lets the turn go, and logs its end; the call runs in the request's log context."""
+    asked: list[object] = []
+
+    def call(_emit: Emit) -> None:
+        asked.append(logs.fields()["turn"])
+        stay()
+
+    owners = Owners(lambda: Agent(lambda turn: turn.model("ask", {}, call)), settings())
+    owners.own(taken)
+    wait_until(lambda: asked == [taken.turn.key])
+    taken.lease.lose("the container was starved")
+    wait_until(lambda: not owners._owners)
 
 
 @pytest.mark.emulator
