@@ -201,16 +201,14 @@ def test_a_deleted_turn_is_gone_for_every_call(
     """Whoever follows it loses it, too."""
     turn_id, script = new_turn_id(), [["count", 1, 1200, 20]]
     resumer = serve("resume_turn")
-    with (
-        start(starter, turn_id, script, uid=uid) as stream,
-        resume(resumer, turn_id, uid=uid) as follower,
-    ):
+    with start(starter, turn_id, script, uid=uid) as stream:
         stream.read_until(5)
-        follower.read_until(5)
-        expected = {"turns": 1, "sessions": 0, "more": False}
-        assert delete(deleter, uid, {"turnId": turn_id}) == (200, expected)
-        follower.read_to_end()
-        stream.read_to_end()
+        with resume(resumer, turn_id, uid=uid) as follower:
+            follower.read_until(5)
+            expected = {"turns": 1, "sessions": 0, "more": False}
+            assert delete(deleter, uid, {"turnId": turn_id}) == (200, expected)
+            follower.read_to_end()
+            stream.read_to_end()
     with start(starter, turn_id, script, uid=uid) as again:
         assert (again.status, error_of(again)["code"]) == (410, "gone")
     with start(starter, turn_id, [["say", "other"]], uid=uid) as other:

@@ -56,22 +56,24 @@ def test_a_follower_takes_over_from_a_killed_owner_by_itself(serve: Serve, gate:
         ["count", 21, 200, 0],
     ]
     follow = serve("resume_turn", HEARTBEAT_SECONDS="0.3")
-    with start(owner, turn_id, script) as cut, resume(follow, turn_id) as follower:
-        seen = len(follower.read_until(20))
-        owner.kill()
-        gate.open()
-        follower.read_until("rewind")
-        frames = follower.frames()[seen:]
-        rewind = next(f for f in frames if isinstance(f, Frame) and f.event == "rewind")
-        assert rewind.data == {"to": 5, "length": len(numbers(5))}
-        # Of the some thirty pings in nine seconds, on any machine.
-        assert len([f for f in frames[: frames.index(rewind)] if isinstance(f, Ping)]) > 3
-        follower.read_to_end()
-        told = folded(follower)
-        assert told.ended is not None
-        assert told.text == f'{numbers(5)}[first: "a"]{numbers(200)}'
-        # The cut client stood elsewhere; resuming brings it to the same text.
-        assert finish(cut, turn_id, serve, Fold()).text == told.text
+    with start(owner, turn_id, script) as cut:
+        cut.read_until(1)
+        with resume(follow, turn_id) as follower:
+            seen = len(follower.read_until(20))
+            owner.kill()
+            gate.open()
+            follower.read_until("rewind")
+            frames = follower.frames()[seen:]
+            rewind = next(f for f in frames if isinstance(f, Frame) and f.event == "rewind")
+            assert rewind.data == {"to": 5, "length": len(numbers(5))}
+            # Of the some thirty pings in nine seconds, on any machine.
+            assert len([f for f in frames[: frames.index(rewind)] if isinstance(f, Ping)]) > 3
+            follower.read_to_end()
+            told = folded(follower)
+            assert told.ended is not None
+            assert told.text == f'{numbers(5)}[first: "a"]{numbers(200)}'
+            # The cut client stood elsewhere; resuming brings it to the same text.
+            assert finish(cut, turn_id, serve, Fold()).text == told.text
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -246,12 +248,12 @@ def test_a_busy_agent_keeps_its_lease(serve: Serve) -> None:
     server = serve("start_turn", LEASE_SECONDS=SOON_SECONDS, HEARTBEAT_SECONDS="0.5")
     turn_id = new_turn_id()
     script = [["say", "a"], ["burn", 12], ["say", "b"]]
-    with (
-        start(server, turn_id, script) as stream,
-        resume(serve("resume_turn"), turn_id) as other,
-    ):
-        stream.read_to_end()
-        other.read_to_end()
+    resumer = serve("resume_turn")
+    with start(server, turn_id, script) as stream:
+        stream.read_until(1)
+        with resume(resumer, turn_id) as other:
+            stream.read_to_end()
+            other.read_to_end()
         assert folded(stream).text == folded(other).text == "ab"
         assert folded(stream).rewinds == folded(other).rewinds == 0
         first, last = (stream.frames().index(event) for event in stream.events()[:2])
