@@ -73,6 +73,25 @@ def test_all_is_done_before_the_platform_kills() -> None:
     assert DRAIN_SECONDS <= PLATFORM_SECONDS - 2
 
 
+def test_a_container_is_gone_before_the_platform_kills(serve: Serve, tmp_path: Path) -> None:
+    """Also with a tool that hangs. One of three, for a machine that stalls takes its own time."""
+    hold = tmp_path / "hold"
+    hold.touch()
+
+    def seconds() -> float:
+        effects = tmp_path / new_turn_id()
+        owner = serve("start_turn", LEASE_SECONDS=LEASE_SECONDS)
+        script = [["tools", ["once", {"path": str(effects), "hold": str(hold)}]]]
+        with start(owner, new_turn_id(), script) as stream:
+            stream.read_until("tool_start")
+            wait_for(effects)
+            at = time.monotonic()
+            stop(owner)
+            return time.monotonic() - at
+
+    assert any(seconds() < PLATFORM_SECONDS for _ in range(3))
+
+
 def test_what_was_shown_is_committed_and_the_turn_goes_on_elsewhere_at_once(
     serve: Serve, gate: Gate
 ) -> None:
