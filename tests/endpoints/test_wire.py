@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import time
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -16,7 +18,7 @@ from tests.support.client import error_of, folded, headers, key_of, new_turn_id,
 from tests.support.gate import Gate
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.server import FunctionServer
-from tests.support.sse import RawStream
+from tests.support.sse import Ping, RawStream
 from tests.support.tcp_proxy import CuttingProxy
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("storage")]
@@ -42,6 +44,20 @@ def test_headers_and_pings_come_though_the_agent_is_silent(serve: Serve, gate: G
         gate.open()
         stream.read_to_end()
         assert folded(stream).text == "late"
+
+
+def test_the_wire_is_never_silent_for_longer_than_a_heartbeat(serve: Serve, gate: Gate) -> None:
+    """Nor at its beginning. Medians: a machine that stalls makes a few gaps longer, not most."""
+    server = warmed(serve("start_turn", HEARTBEAT_SECONDS="2"))
+    waits, gaps = [], []
+    for _ in range(5):
+        with start(server, new_turn_id(), [gate.action]) as stream:
+            wait_until(lambda stream=stream: stream.pings > 2)  # type: ignore[misc]  # each its own
+            pings = [frame.arrived for frame in stream.frames() if isinstance(frame, Ping)]
+            waits.append(pings[0] - stream.sent)
+            gaps += [later - earlier for earlier, later in pairwise(pings)]
+    assert median(waits) < 1, waits
+    assert median(gaps) < 3, gaps
 
 
 def test_no_more_pings_come_than_are_needed(serve: Serve) -> None:
