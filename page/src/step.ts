@@ -82,7 +82,12 @@ export class StepCard {
 
   #ask(step: Step): void {
     const until = step.expiresAt ? new Date(step.expiresAt) : null;
-    const clock = until?.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+    const isToday = until?.toDateString() === new Date().toDateString();
+    const clock = until?.toLocaleString([], {
+      ...(!isToday && { month: 'short', day: 'numeric' }),
+      hour: '2-digit',
+      minute: '2-digit',
+    });
     const words = h(
       'p',
       {},

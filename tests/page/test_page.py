@@ -177,7 +177,7 @@ def test_what_is_to_be_approved_reads_as_it_is(chat: ChatPage) -> None:
     long = "very " * 40
     args = {"note": "\u202e", "why": long + "long", "cents": 1900}
     call = {"step": 1, "tool": "refund", "args": args}
-    asked = json.dumps({**call, "expiresAt": "2030-01-01T00:00:00Z"})
+    asked = json.dumps({**call, "expiresAt": "2099-06-15T12:00:00Z"})
     events = f":keep-alive\n\nid: 1\nevent: tool_pending\ndata: {asked}\n\n"
     chat.page.route(
         "**/start_turn",
@@ -194,6 +194,7 @@ def test_what_is_to_be_approved_reads_as_it_is(chat: ChatPage) -> None:
     assert shown.inner_text() == rf"note: \u202e, why: {long}long, cents: 1900"
     assert shown.evaluate("shown => shown.scrollWidth <= shown.clientWidth")
     assert "\u202e" not in card.inner_html()
+    assert "waits until Jun 15" in card.inner_text()  # a time alone would be today's
 
 
 def test_the_enter_that_takes_a_word_sends_nothing(chat: ChatPage) -> None:
