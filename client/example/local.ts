@@ -1,7 +1,8 @@
 /** A page on the Emulator Suite: local App Check tokens, and users of the Auth emulator. */
 
-import { type AuthLike, firebaseTokens, TurnClient } from 'agent-turns-client';
+import { TurnClient } from 'agent-turns-client';
 import { emulatorAppCheck } from 'agent-turns-client/emulator';
+import { type AuthLike, firebaseTokens } from 'agent-turns-client/firebase';
 
 // Of `firebase/auth`:
 declare function getAuth(): AuthLike;

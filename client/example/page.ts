@@ -1,12 +1,7 @@
 /** A page without a framework: one turn, shown, decided, stopped, and kept over a reload. */
 
-import {
-  type AuthLike,
-  firebaseTokens,
-  type SavedTurn,
-  TurnClient,
-  type TurnHandle,
-} from 'agent-turns-client';
+import { type SavedTurn, TurnClient, type TurnHandle } from 'agent-turns-client';
+import { type AuthLike, firebaseTokens } from 'agent-turns-client/firebase';
 
 // What the page has of the Firebase SDK:
 //   const app = initializeApp(config);

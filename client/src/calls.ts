@@ -2,24 +2,23 @@
 
 import type { ClientOptions, FunctionName } from './options.js';
 
-/** A call of a function for a turn. */
-export interface Call {
+/** What a turn asks for. */
+export interface Ask {
   readonly name: FunctionName;
-  readonly turnId: string;
-  readonly cursor: number;
-  readonly body?: object;
-  /** The step that it decides. */
-  readonly step?: number;
+  /** `step` is the one that it decides. */
+  readonly body?: { readonly step?: number; readonly [field: string]: unknown };
 }
 
-/** A request, with its tokens. */
-export interface Prepared {
-  readonly url: string;
-  readonly init: RequestInit;
+/** A call of a function for a turn. */
+export interface Call extends Ask {
+  readonly turnId: string;
+  readonly cursor: number;
+  /** Counts the calls for this turn, from 1. */
+  readonly attempt: number;
 }
 
 /**
- * Make the request of a call, with fresh tokens.
+ * Return the URL of a call and what to `fetch` it with: fresh tokens.
  *
  * @param refresh - with an ID token that is new, too
  */
@@ -27,19 +26,18 @@ export async function prepare(
   { functions, tokens }: ClientOptions,
   { name, turnId, cursor, body }: Call,
   refresh: boolean,
-): Promise<Prepared> {
+): Promise<[url: string, init: RequestInit]> {
   const [appCheck, idToken] = await Promise.all([tokens.appCheck(), tokens.idToken(refresh)]);
-  const headers: Record<string, string> = {
+  const headers = {
     'X-Firebase-AppCheck': appCheck,
     'X-Stream-Turn-Id': turnId,
+    'Last-Event-ID': `${cursor}`,
+    'Content-Type': 'application/json',
+    ...(idToken && { Authorization: `Bearer ${idToken}` }),
   };
-  if (idToken) headers['Authorization'] = `Bearer ${idToken}`;
-  if (cursor) headers['Last-Event-ID'] = String(cursor);
-  if (body) headers['Content-Type'] = 'application/json';
-  return {
-    url:
-      typeof functions === 'string' ? `${functions.replace(/\/+$/, '')}/${name}` : functions[name],
+  return [
+    typeof functions === 'string' ? `${functions.replace(/\/+$/, '')}/${name}` : functions[name],
     // Never GET, which caches and proxies may answer or repeat.
-    init: { method: 'POST', headers, body: body ? JSON.stringify(body) : null },
-  };
+    { method: 'POST', headers, body: JSON.stringify(body) },
+  ];
 }

@@ -8,10 +8,7 @@ import type { SavedTurn, TurnView } from './view.js';
 export class TurnClient {
   readonly #options: ClientOptions;
 
-  /** @throws TypeError - the browser lacks what streaming needs; the message says what */
   constructor(options: ClientOptions) {
-    for (const name of ['AbortController', 'ReadableStream', 'crypto', 'fetch'])
-      if (!(name in globalThis)) throw new TypeError(`${name} is missing here`);
     this.#options = options;
   }
 
@@ -20,8 +17,8 @@ export class TurnClient {
    * event has come; it runs once however often it is posted.
    */
   start(request: StartRequest, options: TurnOptions = {}): TurnHandle {
-    const { prompt, sessionId = null, turnId = newTurnId() } = request;
-    return follow(fresh(turnId, { prompt, sessionId, begun: false }), this.#options, options);
+    const { prompt, sessionId, turnId = newTurnId() } = request;
+    return follow({ ...FRESH, turnId, prompt, sessionId }, this.#options, options);
   }
 
   /**
@@ -29,27 +26,20 @@ export class TurnClient {
    * event. One that was saved at its end connects to nothing.
    */
   resume(saved: SavedTurn | { readonly turnId: string }, options: TurnOptions = {}): TurnHandle {
-    return follow(isSaved(saved) ? saved : fresh(saved.turnId), this.#options, options);
+    return follow(
+      isSaved(saved) ? saved : { ...FRESH, turnId: saved.turnId, begun: true },
+      this.#options,
+      options,
+    );
   }
 }
 
 function isSaved(saved: { readonly turnId: string }): saved is SavedTurn {
   const { version, state } = saved as Partial<SavedTurn>;
-  return version === 1 && Array.isArray(state?.steps);
+  return version === 2 && Array.isArray(state?.steps);
 }
 
-function fresh(turnId: string, parts?: Partial<SavedTurn>): SavedTurn {
-  return {
-    version: 1,
-    turnId,
-    prompt: null,
-    sessionId: null,
-    begun: true,
-    stopping: false,
-    state: EMPTY,
-    ...parts,
-  };
-}
+const FRESH = { version: 2, state: EMPTY } as const;
 
 /** What a turn is started with. */
 export interface StartRequest {
@@ -87,8 +77,8 @@ export interface TurnHandle {
 
   /**
    * Stop the turn for good, whoever runs it. Asked for until it is answered, also offline, after `close` and
-   * after a reload of a saved turn. Resolves with the turn's end, which may be another: it was over already. The
-   * status `cancelled` comes with the turn's last event.
+   * after a reload of a saved turn; in place of the stream, which is read to its end then. Resolves with the
+   * answer. The turn's end may be another: it was over already. The status `cancelled` comes with its last event.
    */
   stop(): Promise<void>;
 

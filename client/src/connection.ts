@@ -2,24 +2,25 @@
 
 import { createParser } from 'eventsource-parser';
 import { after } from './after.js';
-import { problem, readJson, setbackOf } from './answer.js';
+import { setbackOf } from './answer.js';
 import type { Setback } from './backoff.js';
-import { pieces } from './body.js';
 import { type Call, prepare } from './calls.js';
-import { decode } from './decode.js';
+import { decode, isText } from './decode.js';
 import type { TurnEvent } from './events.js';
+import { type Fields, parse } from './json.js';
+import { isHidden } from './lifecycle.js';
 import type { ClientOptions } from './options.js';
 import { defer } from './promise.js';
 import type { Tell } from './timeline.js';
 import type { DropReason } from './view.js';
 
-/**
- * How an attempt ended: dropped, or `refused` with an error, or `over`: a stream that has no more
- * events (204), another call that was answered.
- */
-export interface Outcome extends Setback {
-  readonly why: DropReason | 'refused' | 'over';
+/** How an attempt failed: dropped, or `refused` with an error. */
+export interface Loss extends Setback {
+  readonly why: DropReason | 'refused';
 }
+
+/** How an attempt ended; `over` is a stream that has no more events (204), a stop that was answered. */
+export type Outcome = Loss | { readonly why: 'over' };
 
 /** An attempt under way. */
 export interface Connection {
@@ -31,13 +32,14 @@ export interface Connection {
   isStale(): boolean;
 }
 
-/** Where a stream tells what comes. Nothing is told after its end. */
+/** Where an attempt tells what comes. Nothing is told after its end. */
 export interface Sink {
-  opened(waitedMs: number): void;
+  /** The call was admitted: its stream is open. */
+  opened(): void;
   /** Returns whether the turn goes on, null for an event that is not new. A throw drops the connection. */
   event(event: TurnEvent): boolean | null;
-  ping(): void;
   notice(notice: 'no_answer' | 'buffered'): void;
+  readonly tell: Tell;
 }
 
 /** Longer than any frame of the protocol; what holds more is no stream of ours. */
@@ -45,38 +47,29 @@ const MAX_FRAME_CHARACTERS = 2_000_000;
 const SLICE_BYTES = 16_384;
 /** The default of `answerMs`. */
 export const ANSWER_MS = 30_000;
-/** Work goes on for so long at most before the page may paint and answer clicks. */
-const WORK_MS = 8;
-/**
- * What comes within this of the first byte came in one burst. The server's second ping does not, nor
- * does a fresh turn's end, which is stored before it is sent: something held them back.
- */
-const BURST_MS = 20;
 
 /**
  * Make a call, with tokens of its own.
  *
  * @param refresh - with an ID token that is new, too
- * @param sink - one that takes no events is for a call that is answered with JSON
- * @param attempt - the number of this attempt to stream; 0 for what streams nothing
  */
 export function connect(
   call: Call,
   client: ClientOptions,
-  tell: Tell,
   refresh: boolean,
-  sink: Sink | Pick<Sink, 'notice'>,
-  attempt = 0,
+  sink: Sink,
 ): Connection {
   const { idleMs = 10_000, answerMs = ANSWER_MS, slowMs = 3_000 } = client;
+  const { name, attempt, cursor } = call;
   const abort = new AbortController();
   const ended = defer<Outcome>();
   /** What it means if what is done now throws. */
   let failing: DropReason = 'tokens';
   let over = false;
   let staleAt: number;
-  let timer: ReturnType<typeof setTimeout>;
-  let slow: ReturnType<typeof setTimeout>;
+  let timer: ReturnType<typeof after>;
+  let slow: ReturnType<typeof after>;
+  let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
 
   run()
     .catch((error) => drop(failing, String(error)))
@@ -89,81 +82,100 @@ export function connect(
     await null;
     if (over) return;
     expect(answerMs, failing);
-    tell({ kind: 'request', call: call.name, attempt, cursor: call.cursor });
-    const { url, init } = await prepare(client, call, refresh);
+    sink.tell({ kind: 'request', call: name, attempt, cursor });
+    const [url, init] = await prepare(client, call, refresh);
     if (over) return;
     failing = 'network';
-    const sent = performance.now();
+    const sent = Date.now();
     expect(answerMs, 'no_answer', 'no_answer');
     const response = await (client.fetch ?? fetch)(url, { ...init, signal: abort.signal });
-    if (over) return void response.body?.cancel().catch(() => {});
+    reader = response.body?.getReader();
+    if (over) return release();
     expect(idleMs, 'idle', 'buffered');
-    const { headers, ok, status } = response;
-    const body = pieces(response, ended.promise);
-    const isStream = /^text\/event-stream\s*(;|$)/i.test(headers.get('content-type') ?? '');
-    if ('event' in sink && ok && isStream && response.body) {
-      sink.opened(performance.now() - sent);
-      await read(sink, body, sent);
-      drop('ended');
-    } else {
-      const said = await readJson(body);
-      const setback = setbackOf(response, said);
-      const isAnswered = !('event' in sink) && ok && typeof said?.['status'] === 'string';
-      // No start is answered with 204: that is no word of the server's.
-      const isOver = isAnswered || (status === 204 && call.name !== 'start_turn');
-      const why = setback.problem.status === null ? 'bad_content' : 'refused';
-      end({ why: isOver ? 'over' : why, ...setback });
+    const isStop = name === 'cancel_turn';
+    const isStream = /^text\/event-stream\s*(;|$)/i.test(`${response.headers.get('content-type')}`);
+    if (response.ok && !isStop && isStream && reader) {
+      sink.opened();
+      await read(frames(sent), true);
+      return drop('ended');
     }
+    let text = '';
+    await read((piece) => {
+      text += piece;
+      // Longer than any error of the protocol.
+      return text.length > 65_536;
+    });
+    const said = parse(text) as Fields;
+    const setback = setbackOf(response, said);
+    // No start is answered with 204: that is no word of the server's.
+    const isOver = isStop
+      ? response.ok && isText(said?.['status'])
+      : response.status === 204 && name !== 'start_turn';
+    const why = setback.problem.status ? 'refused' : 'bad_content';
+    end(isOver ? { why: 'over' } : { why, ...setback });
   }
 
-  async function read(sink: Sink, body: AsyncIterable<Uint8Array>, sent: number): Promise<void> {
-    let first = 0;
-    let now = 0;
-    let pings = 0;
-    let worked = 0;
-    const held = () => {
-      if (first - sent > slowMs && now - first < BURST_MS) sink.notice('buffered');
-    };
-    const parser = createParser({
-      maxBufferSize: MAX_FRAME_CHARACTERS,
-      onEvent: ({ id = '', event: type = 'message', data }) => {
-        if (over) return;
-        failing = 'bad_content';
-        const event = decode(id, type, data);
-        failing = 'handler';
-        const goesOn = event && sink.event(event);
-        failing = 'network';
-        if (goesOn === null) tell({ kind: 'ignored', id, type });
-        if (goesOn !== false) return;
-        if (attempt === 1 && call.name === 'start_turn') held();
-        drop('ended');
-      },
-      onComment: () => {
-        if (over) return;
-        sink.ping();
-        if (++pings === 2) held();
-      },
-      onError: ({ type }) => {
-        if (type === 'max-buffer-size-exceeded') drop('bad_content', type);
-      },
-    });
+  /** Give the body's text to `feed`, to its end or until `feed` has enough. */
+  async function read(feed: (text: string) => unknown, fatal = false): Promise<void> {
     // What is no UTF-8 was damaged on the way.
-    const decoder = new TextDecoder('utf-8', { fatal: true });
-    for await (const piece of body) {
-      if (over) return;
+    const decoder = new TextDecoder('utf-8', { fatal });
+    let worked = 0;
+    while (reader) {
+      failing = 'network';
+      const { done, value } = await reader.read();
+      if (over || done) return;
       expect(idleMs, 'idle');
-      now = performance.now();
-      first ||= now;
-      for (let from = 0; from < piece.length && !over; from += SLICE_BYTES) {
-        const began = performance.now();
-        parser.feed(decoder.decode(piece.subarray(from, from + SLICE_BYTES), { stream: true }));
-        worked += performance.now() - began;
-        if (worked > WORK_MS) {
-          await breath();
+      failing = 'bad_content';
+      for (let from = 0; from < value.length; from += SLICE_BYTES) {
+        const began = Date.now();
+        const slice = value.subarray(from, from + SLICE_BYTES);
+        if (feed(decoder.decode(slice, { stream: true })) || over) return;
+        worked += Date.now() - began;
+        // Let the page paint and answer clicks. A hidden tab has neither, and slow timers.
+        if (worked > 8 && !isHidden()) {
+          await new Promise((resolve) => setTimeout(resolve));
           worked = 0;
         }
       }
     }
+  }
+
+  /** Return what reads the frames of a stream that was asked for at `sent`. */
+  function frames(sent: number): (text: string) => void {
+    let first = 0;
+    let pings = 0;
+    let characters = 0;
+    // Something held the stream back if the server's second ping, or a fresh turn's end, which is
+    // stored before it is sent, is in one burst with the first byte.
+    const held = () => {
+      if (first - sent > slowMs && Date.now() - first < 20) sink.notice('buffered');
+    };
+    const parser = createParser({
+      onEvent: ({ id = '', event: type = 'message', data }) => {
+        characters = 0;
+        if (over) return;
+        const event = decode(id, type, data);
+        failing = 'handler';
+        const goesOn = event && sink.event(event);
+        failing = 'bad_content';
+        if (goesOn === null) sink.tell({ kind: 'ignored', id, type });
+        if (goesOn !== false) return;
+        if (name === 'start_turn') held();
+        drop('ended');
+      },
+      onComment: () => {
+        characters = 0;
+        if (over) return;
+        sink.tell({ kind: 'ping' });
+        if (++pings === 2) held();
+      },
+    });
+    return (text) => {
+      first ||= Date.now();
+      characters += text.length;
+      parser.feed(text);
+      if (characters > MAX_FRAME_CHARACTERS) throw new Error('endless frame');
+    };
   }
 
   /** From now on, so long without a call of this drops the connection; `notice` is given before. */
@@ -180,26 +192,19 @@ export function connect(
   }
 
   function drop(why: DropReason, message: string = why): void {
-    end({ why, problem: problem(why, message), retryAfterMs: null });
+    end({ why, problem: { code: failing === 'tokens' ? failing : why, message } });
   }
 
   function end(outcome: Outcome): void {
-    if (over) return;
     over = true;
     forget();
     ended.resolve(outcome);
-    abort.abort();
+    release();
   }
-}
 
-/** Let the page paint and answer. Not by a timer: those are slow in hidden tabs. */
-function breath(): Promise<void> {
-  return new Promise((resolve) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => {
-      port1.close();
-      resolve();
-    };
-    port2.postMessage(0);
-  });
+  /** The signal releases the socket; the reader, what a `fetch` of the page's own holds. */
+  function release(): void {
+    abort.abort();
+    reader?.cancel().catch(() => {});
+  }
 }

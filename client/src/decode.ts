@@ -14,9 +14,9 @@ export function decode(id: string, type: string, text: string): TurnEvent | null
   const fits = FITS.get(type);
   if (!id || !fits) return null;
   const data = parse(text);
-  if (!/^[1-9]\d*$/.test(id) || !isCount(Number(id)) || !fits(data as Fields))
-    throw new Error(`event ${id.slice(0, 30)} cannot be read`);
-  return { id: Number(id), type, data } as TurnEvent;
+  if (!/^[1-9]\d*$/.test(id) || !isCount(+id) || !fits(data as Fields))
+    throw new Error('unreadable event');
+  return { id: +id, type, data } as TurnEvent;
 }
 
 /** Whether the data of each type has what the fold, and a page, go by. */
@@ -34,7 +34,8 @@ function isCall(data: Fields): boolean {
   return isCount(data?.['step']) && isText(data?.['tool']);
 }
 
-function isText(value: unknown): boolean {
+/** Whether a value is a text. */
+export function isText(value: unknown): value is string {
   return typeof value === 'string';
 }
 

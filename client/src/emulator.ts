@@ -5,9 +5,9 @@
  * @packageDocumentation
  */
 
+import type { GetLimitedUseToken } from './firebase.js';
 import { newTurnId } from './ids.js';
 import type { Tokens } from './options.js';
-import type { GetLimitedUseToken } from './tokens.js';
 
 const APP = '1:000000000000:web:local';
 const APP_CHECK_SECONDS = 300;

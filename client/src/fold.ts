@@ -1,31 +1,34 @@
 /** The fold of a turn's events into its state: pure, and the same as `functions/wire/fold.py`. */
 
 import type { TurnEvent } from './events.js';
-import type { Step, TurnState } from './view.js';
+import type { Step, TurnState, Writable } from './view.js';
 
 /** A turn of which no event has come. */
-export const EMPTY: TurnState = { cursor: 0, text: '', steps: [], rewinds: 0, end: null };
+export const EMPTY: TurnState = { cursor: 0, text: '', steps: [], rewinds: 0 };
 
 /**
  * Return the state after one more event; `state` itself if the event is a repeat (its id is not above
  * the cursor) or comes after the end. Ids may jump: whoever takes a turn over leaves a gap.
  */
 export function fold(state: TurnState, event: TurnEvent): TurnState {
-  if (event.id <= state.cursor || state.end) return state;
-  const { type, data } = event;
-  const next = { ...state, cursor: event.id };
+  const { id, type, data } = event;
+  if (id <= state.cursor || state.end) return state;
+  const next: Writable<TurnState> = { ...state, cursor: id };
   if (type === 'token') next.text += data;
   else if (type === 'rewind') {
     next.text = state.text.slice(0, data.length);
     next.steps = change(state, (step) => step.at > data.length, { at: data.length });
     next.rewinds++;
-  } else if (type === 'done') next.end = { type, reason: data.reason, usage: data.usage ?? null };
-  else if (type === 'error') next.end = { type, error: { ...data, status: null, turnId: null } };
-  else {
-    next.steps = put(state, {
-      ...data,
-      status: type === 'tool_end' ? data.status : type === 'tool_start' ? 'running' : 'pending',
-    });
+  } else if (type === 'done') {
+    next.end = data.reason;
+    next.usage = data.usage;
+  } else if (type === 'error') {
+    next.end = type;
+    next.error = data;
+  } else {
+    const status =
+      type === 'tool_end' ? data.status : type === 'tool_start' ? 'running' : 'pending';
+    next.steps = put(state, { ...data, status });
   }
   if (next.end) next.steps = change(state, isOpen, { status: 'stopped' });
   return next;
@@ -54,11 +57,15 @@ function isOpen({ status }: Step): boolean {
   return ['running', 'pending', 'decided'].includes(status);
 }
 
-function put(state: TurnState, news: Partial<Step> & Pick<Step, 'step' | 'tool' | 'status'>) {
-  const isSame = ({ step }: Step) => step === news.step;
-  if (state.steps.some(isSame)) return change(state, isSame, news);
-  const fresh = { args: {}, result: null, expiresAt: null, at: state.text.length, ...news };
-  return [...state.steps, fresh].sort((one, other) => one.step - other.step);
+function put(
+  { steps, text }: TurnState,
+  news: Partial<Step> & Pick<Step, 'step' | 'tool' | 'status'>,
+) {
+  const known = steps.find(({ step }) => step === news.step);
+  const step = { args: {}, at: text.length, ...known, ...news };
+  return [...steps.filter((each) => each !== known), step].sort(
+    (one, other) => one.step - other.step,
+  );
 }
 
 function change(

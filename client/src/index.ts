@@ -26,13 +26,10 @@ export type {
   ClientOptions,
   FunctionName,
   FunctionUrls,
-  Schedule,
   TimelineEntry,
   Tokens,
   TurnOptions,
 } from './options.js';
-export type { AuthLike, GetLimitedUseToken } from './tokens.js';
-export { firebaseTokens } from './tokens.js';
 export type {
   ConnectionView,
   DropReason,
@@ -40,7 +37,6 @@ export type {
   SavedTurn,
   Step,
   StepStatus,
-  TurnEnd,
   TurnProblem,
   TurnState,
   TurnStatus,

@@ -1,34 +1,21 @@
 /** What a browser tells of its page and its network; elsewhere nothing is told. */
 
-/** What a turn does about it. */
-export interface Lifecycle {
-  /** The network is back: older connections are not to be trusted. */
-  readonly online: () => void;
-  /** The page is back from the back-forward cache or a freeze, or was made visible or focused. */
-  readonly shown: () => void;
-  /** The page is left or frozen: its sockets are to be released. */
-  readonly left: () => void;
-  /** The page is hidden: there are no more animation frames. */
-  readonly hidden: () => void;
+const TYPES = 'online focus pageshow resume visibilitychange pagehide freeze'.split(' ');
+
+/** Listen for all that may concern a connection; returns what ends that. */
+export function watch(hear: (type: string) => void): () => void {
+  const listener = ({ type }: Event) => hear(type);
+  // Some go to the document alone, which a window hears as it captures; the focus of what is in the
+  // page is not meant. Outside browsers `globalThis` may tell nothing.
+  for (const type of TYPES) globalThis.addEventListener?.(type, listener, type !== 'focus');
+  return () => {
+    for (const type of TYPES) globalThis.removeEventListener?.(type, listener, type !== 'focus');
+  };
 }
 
-/** Listen; returns what ends that. */
-export function watch({ online, shown, left, hidden }: Lifecycle): () => void {
-  const page = globalThis.document as Document | undefined;
-  // Outside browsers there is no document, and `globalThis` tells nothing.
-  const heard: [Partial<EventTarget> | undefined, string, () => void][] = [
-    [globalThis, 'online', online],
-    [globalThis, 'focus', shown],
-    [globalThis, 'pageshow', shown],
-    [globalThis, 'pagehide', left],
-    [page, 'freeze', left],
-    [page, 'resume', shown],
-    [page, 'visibilitychange', () => (page?.hidden ? hidden() : shown())],
-  ];
-  for (const [target, type, listener] of heard) target?.addEventListener?.(type, listener);
-  return () => {
-    for (const [target, type, listener] of heard) target?.removeEventListener?.(type, listener);
-  };
+/** Whether the page is a hidden tab. Outside browsers there is none. */
+export function isHidden(): boolean {
+  return !!(globalThis.document as Document | undefined)?.hidden;
 }
 
 /** Whether the browser knows that there is no network. That it knows of none lacking proves nothing. */

@@ -2,7 +2,7 @@
 
 import type { BackoffOptions } from './backoff.js';
 import type { TurnEvent } from './events.js';
-import type { DropReason, Notice, TurnStatus } from './view.js';
+import type { DropReason, Notice, TurnProblem, TurnStatus } from './view.js';
 
 /** The deployed functions that this package calls. */
 export type FunctionName = 'start_turn' | 'resume_turn' | 'run_tool_step' | 'cancel_turn';
@@ -22,13 +22,6 @@ export interface Tokens {
   idToken(refresh: boolean): Promise<string | null>;
 }
 
-/**
- * Calls `paint` once, later: at the next animation frame, say. Returns what takes that back. It may
- * be left unset: then a paint waits for the next animation frame, in a hidden tab for a quarter of a
- * second, and without a document for 16 ms.
- */
-export type Schedule = (paint: () => void) => () => void;
-
 /** Options of a `TurnClient`. All times are milliseconds. */
 export interface ClientOptions {
   /**
@@ -47,7 +40,6 @@ export interface ClientOptions {
   /** After so long without a response, or without its first byte, a `notice` says so. Default 3,000. */
   readonly slowMs?: number | undefined;
   readonly backoff?: Partial<BackoffOptions> | undefined;
-  readonly schedule?: Schedule | undefined;
   /** Hears of everything that happens to every turn, at once and in order. For a page's log. */
   readonly onTimeline?: ((entry: TimelineEntry) => void) | undefined;
 }
@@ -68,20 +60,22 @@ export type TimelineEntry = { readonly at: number; readonly turnId: string } & (
       /** A request leaves. */
       readonly kind: 'request';
       readonly call: FunctionName;
-      /** Counts the attempts to stream, from 1; 0 for a `cancel_turn`. */
+      /** Counts the calls for this turn, from 1. */
       readonly attempt: number;
       readonly cursor: number;
     }
   /** The event stream is open. */
-  | { readonly kind: 'open'; readonly attempt: number; readonly waitedMs: number }
+  | { readonly kind: 'open' }
   | { readonly kind: 'event'; readonly event: TurnEvent }
   | { readonly kind: 'ping' }
   /** A frame that counts for nothing: its id is not above the cursor, or its type is unknown. */
   | { readonly kind: 'ignored'; readonly id: string; readonly type: string }
-  /** The connection ended before the turn did. */
-  | { readonly kind: 'dropped'; readonly why: DropReason; readonly message: string }
-  /** The server answered with an error. */
-  | { readonly kind: 'refused'; readonly status: number; readonly code: string }
+  /** The connection ended before the turn did, or the server answered with an error (`refused`). */
+  | {
+      readonly kind: 'dropped';
+      readonly why: DropReason | 'refused';
+      readonly problem: TurnProblem;
+    }
   /** The next attempt is due in so long. */
   | { readonly kind: 'retry'; readonly delayMs: number; readonly failures: number }
   | { readonly kind: 'notice'; readonly notice: Notice }

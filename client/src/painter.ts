@@ -1,48 +1,26 @@
 /** When a page is told of changes: at most once per animation frame, and at once when it matters. */
 
-import type { Schedule } from './options.js';
+import { isHidden } from './lifecycle.js';
 
-const HIDDEN_MS = 250;
-const FRAME_MS = 16;
-
-/** Paints after any number of requests. */
-export interface Painter {
-  /** Ask for a paint, soon: however often that is asked, there is one. */
-  readonly request: () => void;
-  /** Paint now, once, what was asked for before included. */
-  readonly flush: () => void;
-  /** Paint now if that was asked for: a tab that is hidden gets no more frames. */
-  readonly settle: () => void;
-}
-
-/** Return a painter that calls `paint`. */
-export function painting(paint: () => void, schedule: Schedule = nextFrame): Painter {
+/**
+ * Return what asks for a call of `paint`, once however often that is asked: at the next animation
+ * frame, in a hidden tab, which has none, after a quarter of a second, without a document after
+ * 16 ms; or at once, what was asked for before included.
+ */
+export function painting(paint: () => void): (atOnce?: boolean) => void {
   let due = false;
-  let cancel: (() => void) | undefined;
-  return {
-    request: () => {
-      if (due) return;
-      due = true;
-      cancel = schedule(() => due && flush());
-    },
-    flush,
-    settle: () => due && flush(),
+  return (atOnce) => {
+    if (atOnce) return flush();
+    if (due) return;
+    due = true;
+    // What was painted meanwhile is not painted again.
+    const frame = () => due && flush();
+    if (!isHidden() && 'requestAnimationFrame' in globalThis) requestAnimationFrame(frame);
+    else setTimeout(frame, isHidden() ? 250 : 16);
   };
 
   function flush(): void {
     due = false;
-    cancel?.();
-    cancel = undefined;
     paint();
   }
-}
-
-function nextFrame(paint: () => void): () => void {
-  const { hidden } = (globalThis.document as Document | undefined) ?? {};
-  if (!hidden && 'requestAnimationFrame' in globalThis) {
-    const frame = requestAnimationFrame(paint);
-    return () => cancelAnimationFrame(frame);
-  }
-  const timer = setTimeout(paint, hidden ? HIDDEN_MS : FRAME_MS);
-  return () => clearTimeout(timer);
 }

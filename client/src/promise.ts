@@ -1,3 +1,5 @@
+import type { Writable } from './view.js';
+
 /** A promise with the functions that settle it. (`Promise.withResolvers` is too new for some.) */
 export interface Deferred<Value> {
   readonly promise: Promise<Value>;
@@ -7,10 +9,10 @@ export interface Deferred<Value> {
 
 /** Return one that is not settled. */
 export function defer<Value = void>(): Deferred<Value> {
-  let settle: unknown[] = [];
-  const promise = new Promise<Value>((...functions) => {
-    settle = functions;
+  const deferred = {} as Writable<Deferred<Value>>;
+  deferred.promise = new Promise((resolve, reject) => {
+    deferred.resolve = resolve;
+    deferred.reject = reject;
   });
-  const [resolve, reject] = settle as [Deferred<Value>['resolve'], Deferred<Value>['reject']];
-  return { promise, resolve, reject };
+  return deferred;
 }

@@ -23,10 +23,8 @@ export function guarded(call: () => unknown): void {
   try {
     call();
   } catch (error) {
-    if ('reportError' in globalThis) reportError(error);
-    else
-      setTimeout(() => {
-        throw error;
-      });
+    setTimeout(() => {
+      throw error;
+    });
   }
 }

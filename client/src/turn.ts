@@ -1,71 +1,101 @@
 /** One turn as a page holds it: what it shows, what a person may do with it, what is kept of it. */
 
-import { problem } from './answer.js';
-import type { Call } from './calls.js';
+import { after } from './after.js';
+import { CAP_MS, judge } from './backoff.js';
+import type { Ask } from './calls.js';
 import type { TurnHandle } from './client.js';
-import { ANSWER_MS, connect, type Outcome } from './connection.js';
+import { ANSWER_MS, type Connection, connect, type Loss, type Outcome } from './connection.js';
 import { TurnError } from './errors.js';
 import type { TurnEvent } from './events.js';
 import { decided, fold, isPending, waits } from './fold.js';
-import { watch } from './lifecycle.js';
-import type { ClientOptions, TurnOptions } from './options.js';
+import { isHidden, isOffline, watch } from './lifecycle.js';
+import type { ClientOptions, FunctionName, TurnOptions } from './options.js';
 import { painting } from './painter.js';
 import { type Deferred, defer } from './promise.js';
-import { pursue } from './pursuit.js';
-import { askToStop } from './stop.js';
 import { guarded, teller } from './timeline.js';
-import type { SavedTurn, TurnProblem, TurnStatus, TurnView } from './view.js';
+import type {
+  ConnectionView,
+  Notice,
+  SavedTurn,
+  TurnProblem,
+  TurnStatus,
+  TurnView,
+} from './view.js';
 
 type Decision = 'approve' | 'deny';
 
-/** So long after an approval's time the server is asked for that; then each time later, up to 64 s: clocks differ. */
-const EXPIRY_MS = 2_000;
+const OVER = { code: 'not_pending', message: 'not pending' };
+
+/** So long after an approval's time the server is asked for that, and again each time: clocks differ. */
+const LOOK_MS = 5_000;
 
 /** Turns are kept for two hours at least. One that was forgotten since would run anew. */
 const START_MS = 7_200_000;
 
-const OVER = problem('over', 'the turn is over');
+/** Somebody waits for a stop to show, so no delay is long; and it is never given up. */
+const PATIENCE = { capMs: 5_000, maxFailures: Infinity };
+
+/** Nothing is due, and nothing to be said. */
+const QUIET = { retryAt: undefined, notice: undefined };
 
 /**
- * Follow a turn, from where it was saved; returns at once. The functions below share what is known of
- * it: `pursue` calls the first group, people the second, and both end in the third.
+ * Follow a turn, from where it was saved; returns at once.
+ *
+ * One loop, `pursue`, makes one call after the other: a start, resumes, decisions, a stop. What `next`
+ * asks for follows from what is known; what came of it, `ended` makes into a time for the next call.
+ * All else only changes what is known and wakes the loop.
  */
 export function follow(
   saved: SavedTurn,
   client: ClientOptions,
   { onEvent }: TurnOptions,
 ): TurnHandle {
+  // The turn
   const { turnId, prompt, sessionId } = saved;
   let { state, begun, postedAt } = saved;
   let status: TurnStatus = waits(state) ? 'waiting' : 'connecting';
-  let error: TurnProblem | null = null;
+  let error: TurnProblem | undefined;
   let over = false;
+
+  // What a person asked for
+  const decisions = new Map<number, Deferred<void> & { decision: Decision }>();
   /** Another step runs: the next decision waits until the stream has said what came of it. */
   let busy = false;
+  let stopping: Deferred<void> | undefined;
   /** When a start's connection was lost last: it may still arrive. */
   let lostAt = postedAt ? Date.now() : 0;
-  /** How often the turn was found waiting since its last event. */
-  let looks = 0;
-  let stopping: Deferred<void> | null = null;
-  const decisions = new Map<number, Deferred<void> & { decision: Decision }>();
+
+  // The connection
+  let connection: ConnectionView = { attempt: 0, failures: 0 };
+  let live: Connection | undefined;
+  /** It has brought a new event. */
+  let progress: boolean;
+  /** It has fresh tokens, as the last one was refused for its own. */
+  let refreshing = false;
+  /** Ends the pause before the next call. */
+  let alarm = defer();
+  /** The server named the time of the next call: only a person shortens the pause. */
+  let firm: boolean;
+  /** The page, or the turn, is left: only a stop connects. */
+  let left = false;
+
   const listeners = new Set<() => unknown>();
   const finished = defer<TurnView>();
   const tell = teller(turnId, client.onTimeline);
-  const painter = painting(paint, client.schedule);
-  const pursuit = pursue({ next, admitted, came, rests, lost, fails, changed }, client, tell);
+  const repaint = painting(paint);
   let view = look();
-  const unwatch = watch({
-    online: () => pursuit.wake(true),
-    shown: pursuit.shown,
-    left: pursuit.leave,
-    hidden: painter.settle,
+  const unwatch = watch((what) => {
+    if (what === 'online') wake(true);
+    else if (/hide$|freeze/.test(what)) leave();
+    else if (isHidden()) repaint(true);
+    else {
+      left = false;
+      wake(false);
+    }
   });
 
-  if (state.end) finish();
-  else {
-    if (saved.stopping) stop().catch(() => {});
-    pursuit.connect();
-  }
+  if (saved.stopping) stop().catch(() => {});
+  void pursue();
 
   return {
     turnId,
@@ -80,105 +110,213 @@ export function follow(
     approve: (step) => decide(step, 'approve'),
     deny: (step) => decide(step, 'deny'),
     stop,
-    reconnect: pursuit.insist,
+    reconnect,
     close: () => settle('closed'),
     save: () => ({ ...saved, begun, postedAt, stopping: !!stopping, state }),
   };
 
-  // What the pursuit asks and tells
+  // The loop
 
-  function next(): Call | null {
-    const call = { turnId, cursor: state.cursor };
+  async function pursue(): Promise<void> {
+    for (;;) {
+      progress = firm = false;
+      alarm = defer();
+      const call = next();
+      const delayMs = call ? await make(call) : Infinity;
+      const timer = after(delayMs, alarm.resolve);
+      if (delayMs) await alarm.promise;
+      clearTimeout(timer);
+    }
+  }
+
+  /** What to ask for, if anything. */
+  function next(): Ask | undefined {
+    if (state.end) finish();
+    if (stopping) return { name: 'cancel_turn' };
+    if (left) return;
     if (error) reconnecting();
     postedAt ??= Date.now();
     if (Date.now() - postedAt > START_MS) begun = true;
-    if (!begun) {
-      // A start that is stopped is not posted again: the stop's answer says how it stands.
-      if (stopping) return null;
-      return { ...call, name: 'start_turn', body: { prompt, sessionId: sessionId ?? undefined } };
-    }
+    if (!begun) return { name: 'start_turn', body: { prompt, sessionId } };
     const [first] = decisions;
-    if (!first || busy || !waits(state)) return { ...call, name: 'resume_turn' };
+    if (!first || busy || !waits(state)) return { name: 'resume_turn' };
     const [step, { decision }] = first;
-    return { ...call, name: 'run_tool_step', step, body: { step, decision } };
+    return { name: 'run_tool_step', body: { step, decision } };
   }
 
-  function admitted({ step }: Call): void {
-    if (step !== undefined) {
-      state = decided(state, step);
-      recorded();
-    }
-    if (begun && !waits(state)) status = 'streaming';
-    changed();
+  /** Make a call. Returns when the next is due: in so many milliseconds, or not by itself. */
+  async function make(ask: Ask): Promise<number> {
+    const { name, body: { step } = {} } = ask;
+    const attempt = connection.attempt + 1;
+    live = connect({ ...ask, turnId, cursor: state.cursor, attempt }, client, refreshing, {
+      opened: () => {
+        refreshing = false;
+        tell({ kind: 'open' });
+        note({ ...QUIET, problem: undefined });
+        if (step !== undefined) {
+          state = decided(state, step);
+          recorded();
+        }
+        if (begun && !waits(state)) status = 'streaming';
+      },
+      event: came,
+      notice,
+      tell,
+    });
+    note({ ...QUIET, attempt });
+    const outcome = await live.outcome;
+    live = undefined;
+    return ended(outcome, name, step);
   }
 
   function came(event: TurnEvent): boolean | null {
     if (event.id <= state.cursor) return null;
     onEvent?.(event);
     state = fold(state, event);
-    begun = true;
-    looks = 0;
+    begun = progress = true;
     // A handler may have closed the turn.
     if (over) return false;
     status = 'streaming';
     tell({ kind: 'event', event });
     recorded();
-    changed();
+    note({ failures: 0 });
     return !state.end;
   }
 
-  function rests(why: Outcome['why']): boolean {
-    if (over) return true;
-    if (why === 'over' || state.end) finish();
-    else if (why === 'ended' && waits(state)) wait();
-    else return false;
-    return true;
+  /** What the end of a call means. Returns as `make`. */
+  function ended(outcome: Outcome, name: FunctionName, step?: number): number {
+    const isStop = name === 'cancel_turn';
+    if (outcome.why === 'over') {
+      if (!isStop) finish();
+      begun = true;
+      return answered();
+    }
+    if (!isStop && (over || state.end)) return 0;
+    if (outcome.why === 'ended' && waits(state)) return wait();
+    return lost(outcome, name, step);
   }
 
-  function lost({ code, status: answered }: TurnProblem): void {
-    // Who heard of it may have closed the turn.
-    if (over) return;
-    if (answered !== 429) lostAt = Date.now();
+  /** The call failed: when is it made again? */
+  function lost(loss: Loss, name: FunctionName, step?: number): number {
+    const { why, problem, retryAfterMs } = loss;
+    const { code } = problem;
+    const isStop = name === 'cancel_turn';
+    note({ problem });
+    // Without tokens it did not leave; what is put off does not run.
+    if (name === 'start_turn' && code !== 'tokens' && problem.status !== 429) lostAt = Date.now();
     busy = code === 'turn_busy';
-    reconnecting();
-  }
-
-  function fails(verdict: 'error' | 'failed', reason: TurnProblem, { step }: Call): void {
-    if (verdict === 'error' && step !== undefined) {
-      // That decision is refused, not the turn: what became of the step, a resume says.
-      take(step)?.reject(new TurnError(reason));
-      return pursuit.connect();
+    if (!stopping) reconnecting();
+    tell({ kind: 'dropped', why, problem });
+    if ((left && !isStop) || why === 'hidden' || why === 'woken') return 0;
+    // A browser may be wrong about that: not where events have just come.
+    if (why !== 'refused' && !progress && isOffline()) {
+      notice('offline');
+      return later(client.backoff?.capMs ?? CAP_MS);
+    }
+    if (!progress) note({ failures: connection.failures + 1 });
+    const isUnknown = isStop && !begun && code === 'unknown_turn';
+    if (isUnknown && Date.now() - lostAt >= (client.answerMs ?? ANSWER_MS)) {
+      // No start is under way: there will be no turn.
+      state = { ...state, end: 'cancelled' };
+      return answered();
+    }
+    const verdict = judge(
+      // A turn that is not there yet cannot be stopped yet: to be asked again.
+      isUnknown ? { ...loss, retryAfterMs: 0 } : loss,
+      connection.failures,
+      refreshing,
+      { ...client.backoff, ...(isStop && PATIENCE) },
+      Math.random(),
+    );
+    refreshing = verdict === 'refresh';
+    if (typeof verdict === 'number') {
+      firm = retryAfterMs !== undefined;
+      return later(verdict);
+    }
+    if (refreshing) return 0;
+    if (isStop) {
+      stopping?.reject(new TurnError(problem));
+      return answered();
     }
     if (verdict === 'failed') {
-      error = reason;
-      reject(reason);
-      return show(verdict);
+      error = problem;
+      reject(problem);
+      show(verdict);
+      return Infinity;
     }
-    // A start that was refused is not posted again, not by a reloaded page either.
-    if (!begun) state = { ...state, end: { type: 'error', error: reason } };
-    settle(verdict, reason);
+    // That decision is refused, not the turn: what became of the step, a resume says.
+    if (step !== undefined) take(step)?.reject(new TurnError(problem));
+    else {
+      // A start that was refused is not posted again, not by a reloaded page either.
+      if (!begun) state = { ...state, end: 'error', error: problem };
+      settle('error', problem);
+    }
+    return 0;
   }
 
-  function reconnecting(): void {
-    error = null;
-    status = begun ? 'reconnecting' : 'connecting';
-    changed();
-  }
-
-  function changed(): void {
-    if (!over) painter.request();
+  function later(delayMs: number): number {
+    note({ retryAt: Date.now() + delayMs });
+    tell({ kind: 'retry', delayMs, failures: connection.failures });
+    return delayMs;
   }
 
   /** The turn waits for a person: for a decision made here, or one that is learned of later. */
-  function wait(): void {
+  function wait(): number {
     busy = false;
-    if (decisions.size) return pursuit.connect();
+    if (decisions.size) return 0;
     const ends = state.steps
       .filter(isPending())
       .map(({ expiresAt }) => Date.parse(expiresAt ?? '') || Infinity);
-    const left = Math.max(Math.min(...ends) - Date.now(), 0);
-    pursuit.look(left + EXPIRY_MS * 2 ** Math.min(looks++, 5));
     show('waiting');
+    return Math.max(Math.min(...ends) - Date.now(), 0) + LOOK_MS;
+  }
+
+  /** The stop is answered. */
+  function answered(): number {
+    stopping?.resolve();
+    stopping = undefined;
+    note({ failures: 0, problem: undefined });
+    return 0;
+  }
+
+  function reconnecting(): void {
+    error = undefined;
+    status = begun ? 'reconnecting' : 'connecting';
+  }
+
+  // What wakes it
+
+  /** For a reason from outside: a connection is dropped if it is suspect, or silent for too long. */
+  function wake(suspect: boolean): void {
+    if (!live) firm || alarm.resolve();
+    else if (suspect || live.isStale()) live.drop('woken');
+  }
+
+  /** For a person: no pause holds, and the count of failures starts again. */
+  function reconnect(): void {
+    note({ failures: 0 });
+    live?.drop('woken');
+    alarm.resolve();
+  }
+
+  /** The page, or the turn, is left: its socket is released, but for a stop. */
+  function leave(): void {
+    left = true;
+    note({ retryAt: undefined });
+    if (!stopping) live?.drop('hidden');
+    alarm.resolve();
+  }
+
+  // What is told and noted
+
+  function notice(notice: Notice): void {
+    if (notice !== connection.notice) tell({ kind: 'notice', notice });
+    note({ notice });
+  }
+
+  function note(news: Partial<ConnectionView>): void {
+    connection = { ...connection, ...news };
+    if (!over) repaint();
   }
 
   // What a person does
@@ -187,12 +325,11 @@ export function follow(
     // Asked for in `onEvent`, the step is known once that returned.
     await null;
     const known = state.steps.find((each) => each.step === step);
-    if (!known) throw new TurnError(problem('unknown_step', `no step ${step}`));
-    if (over || status === 'failed') throw new TurnError(error ?? OVER);
+    if (!known || over || status === 'failed') throw new TurnError(error ?? OVER);
     if (known.status !== 'pending') return;
     const entry = { ...(decisions.get(step) ?? defer()), decision };
     decisions.set(step, entry);
-    pursuit.wake(false);
+    wake(false);
     return entry.promise;
   }
 
@@ -209,55 +346,30 @@ export function follow(
 
   function stop(): Promise<void> {
     if (over && status !== 'closed') return Promise.resolve();
-    if (stopping) return stopping.promise;
-    const asked = defer();
-    stopping = asked;
-    changed();
-    void askToStop(
-      (refresh) =>
-        connect({ name: 'cancel_turn', turnId, cursor: 0 }, client, tell, refresh, {
-          // All the browser's connections to the host may be in use: here is one.
-          notice: () => begun && pursuit.wake(true),
-        }),
-      () => !stopping,
-      () => !begun && (pursuit.isLive() || Date.now() - lostAt < (client.answerMs ?? ANSWER_MS)),
-      client.backoff,
-    ).then((refusal) => {
-      stopping = null;
-      if (refusal?.code === 'unknown_turn' && !begun) {
-        state = { ...state, end: { type: 'done', reason: 'cancelled', usage: null } };
-        finish();
-      } else if (refusal) asked.reject(new TurnError(refusal));
-      asked.resolve();
-      changed();
-      // Its last event is there to be read.
-      if (!pursuit.isLive()) pursuit.insist();
-    });
-    return asked.promise;
+    if (!stopping) {
+      stopping = defer();
+      reconnect();
+    }
+    return stopping.promise;
   }
 
   // Ends and paints
 
   /** There are no more events. */
   function finish(): void {
-    const { end } = state;
-    if (end?.type === 'error') settle('error', end.error);
-    else settle(end?.reason === 'cancelled' ? 'cancelled' : 'done');
+    settle(state.error ? 'error' : state.end === 'cancelled' ? state.end : 'done', state.error);
   }
 
   /** Nothing more will happen. */
-  function settle(end: TurnStatus, reason: TurnProblem | null = null): void {
+  function settle(end: TurnStatus, reason?: TurnProblem): void {
     if (over) return;
     over = true;
     error = reason;
     unwatch();
-    pursuit.leave();
-    reject(reason ?? OVER);
     // A stop that was asked for is still to be sent when the turn is just left.
-    if (end !== 'closed') {
-      stopping?.resolve();
-      stopping = null;
-    }
+    if (end !== 'closed') answered();
+    leave();
+    reject(reason ?? OVER);
     show(end);
   }
 
@@ -268,7 +380,7 @@ export function follow(
   function show(now: TurnStatus): void {
     status = now;
     tell({ kind: 'settled', status });
-    painter.flush();
+    repaint(true);
     if (status !== 'waiting') finished.resolve(view);
   }
 
@@ -278,20 +390,16 @@ export function follow(
   }
 
   function look(last?: TurnView): TurnView {
-    const { end, ...shown } = state;
-    const { reason = null, usage = null } = end?.type === 'done' ? end : {};
     return {
+      ...state,
       turnId,
       prompt,
       sessionId,
       status,
-      ...shown,
       pending: last?.steps === state.steps ? last.pending : state.steps.filter(isPending()),
       stopping: !!stopping,
-      reason,
-      usage,
       error,
-      connection: pursuit.view(),
+      connection,
     };
   }
 }

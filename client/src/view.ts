@@ -44,10 +44,10 @@ export interface Step {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
   readonly status: StepStatus;
-  /** What the tool returned; null before that. */
-  readonly result: unknown;
-  /** Until when a decision counts (RFC 3339, UTC); null if none was asked for. */
-  readonly expiresAt: string | null;
+  /** What the tool returned. */
+  readonly result?: unknown;
+  /** Until when a decision counts (RFC 3339, UTC); absent if none was asked for. */
+  readonly expiresAt?: string | undefined;
   /** Where in the text the step belongs: after that many UTF-16 code units. */
   readonly at: number;
 }
@@ -61,12 +61,12 @@ export interface TurnProblem {
   readonly code: string;
   /** In plain English; written for developers. */
   readonly message: string;
-  /** Finds the server's log lines; null if no server of ours answered. */
-  readonly correlationId: string | null;
-  /** The HTTP status; null for an `error` event and where nothing was answered. */
-  readonly status: number | null;
+  /** Finds the server's log lines; absent if no server of ours answered. */
+  readonly correlationId?: string | undefined;
+  /** The HTTP status; absent for an `error` event and where nothing was answered. */
+  readonly status?: number | undefined;
   /** With the code `session_busy`: the turn that runs in this session. `resume({turnId})` attaches. */
-  readonly turnId: string | null;
+  readonly turnId?: string | undefined;
 }
 
 /**
@@ -81,7 +81,7 @@ export interface TurnProblem {
  * | `tokens` | the App Check or ID token could not be had |
  * | `bad_content` | the response is no event stream, or a frame cannot be read |
  * | `handler` | `onEvent` threw |
- * | `woken` | `online`, `pageshow`, back from a freeze, or `reconnect()`: the old connection is not trusted; or a stop that is not answered needs it |
+ * | `woken` | `online`, `pageshow`, back from a freeze, or `reconnect()`: the old connection is not trusted; or a stop takes its place |
  * | `hidden` | `pagehide` or `freeze`: sockets are released |
  */
 export type DropReason =
@@ -112,40 +112,29 @@ export interface ConnectionView {
   readonly attempt: number;
   /** Attempts since the last new event that failed; at `maxFailures` the client gives up. */
   readonly failures: number;
-  /** When the next attempt is due (`Date.now()` milliseconds); null if none is planned. */
-  readonly retryAt: number | null;
-  /** What ended the last connection; null once the next one is open. */
-  readonly problem: TurnProblem | null;
-  readonly notice: Notice | null;
+  /** When the next attempt is due (`Date.now()` milliseconds); absent if none is planned. */
+  readonly retryAt?: number | undefined;
+  /** What ended the last connection; absent once the next one is open. */
+  readonly problem?: TurnProblem | undefined;
+  readonly notice?: Notice | undefined;
 }
 
 /**
  * A turn as a page shows it. A new object for each paint, and the same one until then; parts that
  * did not change keep their identity.
  */
-export interface TurnView {
+export interface TurnView extends TurnState {
   readonly turnId: string;
-  /** As given to `start`; null on a turn that was resumed by its id alone. */
-  readonly prompt: string | null;
-  readonly sessionId: string | null;
+  /** As given to `start`; absent on a turn that was resumed by its id alone. */
+  readonly prompt?: string | undefined;
+  readonly sessionId?: string | undefined;
   readonly status: TurnStatus;
-  /** The answer so far. A `rewind` can shorten it. */
-  readonly text: string;
-  /** By number. */
-  readonly steps: readonly Step[];
   /** The steps that a person has to decide; empty once the turn is over. */
   readonly pending: readonly Step[];
   /** `stop()` was called, and its answer is due. */
   readonly stopping: boolean;
-  /** Why the turn is done; null before that. */
-  readonly reason: DoneReason | null;
-  readonly usage: Usage | null;
   /** Set with the statuses `error` and `failed`. */
-  readonly error: TurnProblem | null;
-  /** The id of the last event that was handled; 0 before the first. */
-  readonly cursor: number;
-  /** How often text was withdrawn. */
-  readonly rewinds: number;
+  readonly error?: TurnProblem | undefined;
   readonly connection: ConnectionView;
 }
 
@@ -155,28 +144,34 @@ export interface TurnView {
  * is not lost: the turn is then read from its start again.
  */
 export interface SavedTurn {
-  readonly version: 1;
+  readonly version: 2;
   readonly turnId: string;
-  readonly prompt: string | null;
-  readonly sessionId: string | null;
-  /** Whether the first event has come: before that the start is posted again. */
-  readonly begun: boolean;
+  readonly prompt?: string | undefined;
+  readonly sessionId?: string | undefined;
+  /** The first event has come: before that the start is posted again. */
+  readonly begun?: boolean | undefined;
   /** When it was first (`Date.now()`). After two hours it is not, and the turn is asked for. */
   readonly postedAt?: number | undefined;
-  readonly stopping: boolean;
+  readonly stopping?: boolean | undefined;
   readonly state: TurnState;
 }
 
 /** The fold of a turn's events: all that the journal says, and nothing of the connection. */
 export interface TurnState {
+  /** The id of the last event that was handled; 0 before the first. */
   readonly cursor: number;
+  /** The answer so far. A `rewind` can shorten it. */
   readonly text: string;
+  /** By number. */
   readonly steps: readonly Step[];
+  /** How often text was withdrawn. */
   readonly rewinds: number;
-  readonly end: TurnEnd | null;
+  /** How the turn ended: why it is done, or `error`; absent before that. */
+  readonly end?: DoneReason | 'error' | undefined;
+  readonly usage?: Usage | undefined;
+  /** How the turn failed. */
+  readonly error?: TurnProblem | undefined;
 }
 
-/** How a turn ended. */
-export type TurnEnd =
-  | { readonly type: 'done'; readonly reason: DoneReason | null; readonly usage: Usage | null }
-  | { readonly type: 'error'; readonly error: TurnProblem };
+/** A value that is being made. */
+export type Writable<Value> = { -readonly [Key in keyof Value]: Value[Key] };

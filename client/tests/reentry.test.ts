@@ -45,16 +45,16 @@ async function turnThat(
   return { turn, told };
 }
 
-for (const [kind, behave] of Object.entries({
-  request: stalled(),
-  open: stalled(),
-  ping: stalled(),
-  event: stalled(1),
-  dropped: dead,
-  refused: refuse(404, 'gone'),
-  retry: dead,
-}))
-  test(`a turn that is left as it tells of a "${kind}" stays left, and holds no socket`, async (t) => {
+for (const [kind, behave, what = kind] of [
+  ['request', stalled()],
+  ['open', stalled()],
+  ['ping', stalled()],
+  ['event', stalled(1)],
+  ['dropped', dead],
+  ['dropped', refuse(404, 'gone'), 'refusal'],
+  ['retry', dead],
+] as const)
+  test(`a turn that is left as it tells of a "${what}" stays left, and holds no socket`, async (t) => {
     const server = new TurnServer(says('a', 'b'), () => behave);
     const { turn, told } = await turnThat(
       t,
@@ -104,7 +104,7 @@ test('a page that connects anew as it hears of a drop is told of no attempt that
   const backoff = { baseMs: 600_000, capMs: 600_000 };
   const { turn } = await turnThat(t, server, isFirst, ({ reconnect }) => reconnect(), { backoff });
   await until(() => turn.getSnapshot().text === 'ab');
-  assert.equal(turn.getSnapshot().connection.retryAt, null);
+  assert.equal(turn.getSnapshot().connection.retryAt, undefined);
 });
 
 test('a handler that stops the turn asks once', async (t) => {
@@ -191,14 +191,20 @@ test('listeners may subscribe and unsubscribe, themselves and others, within a p
   assert.ok(length < 20, `${length} calls`);
 });
 
+/** Have this called for `requestAnimationFrame`. */
+function frames(t: TestContext, request: (paint: () => void) => void): void {
+  Object.defineProperty(globalThis, 'requestAnimationFrame', {
+    value: request,
+    configurable: true,
+  });
+  t.after(() => Reflect.deleteProperty(globalThis, 'requestAnimationFrame'));
+}
+
 test('a function that is subscribed twice is called twice, and once when one of them is taken back', async (t) => {
   const server = await new TurnServer(says('a'), [stalled()]).listen(t);
   const paints: (() => void)[] = [];
-  const schedule = (paint: () => void) => {
-    paints.push(paint);
-    return () => {};
-  };
-  const turn = clientOf(server, { schedule }).client.start(PROMPT);
+  frames(t, (paint) => paints.push(paint));
+  const turn = clientOf(server).client.start(PROMPT);
   t.after(() => turn.close());
   let calls = 0;
   const listener = () => void calls++;
@@ -220,11 +226,8 @@ test('a page that paints at once and acts on every paint opens one connection at
       server.journal = [ask, ['tool_start', { step: 1, tool: 'refund', args: {} }], ...says('a')];
     return undefined;
   };
-  const schedule = (paint: () => void) => {
-    paint();
-    return () => {};
-  };
-  const turn = clientOf(server, { schedule }).client.start(PROMPT);
+  frames(t, (paint) => paint());
+  const turn = clientOf(server).client.start(PROMPT);
   turn.subscribe(() => {
     for (const { step } of turn.getSnapshot().pending) void turn.approve(step);
   });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { firebaseTokens } from '../src/index.js';
+import { firebaseTokens } from '../src/firebase.js';
 
 const appCheck = async () => ({ token: 'limited-use' });
 

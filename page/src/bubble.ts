@@ -28,7 +28,7 @@ const LONG_WAIT_MS = 2_000;
 /** How a turn stands, in a word or two. */
 export function statusWords(view: TurnView): string {
   if (view.stopping) return 'Stopping';
-  if (view.status === 'done' && view.reason === 'length') return 'Cut at its longest';
+  if (view.end === 'length') return 'Cut at its longest';
   return PHASE[view.status][1];
 }
 
@@ -43,7 +43,7 @@ export class Bubble {
   readonly #again: HTMLButtonElement;
   readonly #problem = h('p', { class: 'problem', hidden: true });
   readonly #said = h('p', { class: 'said' });
-  /** Attempts that ended as the turn waited for a person: none of them was lost. */
+  /** Attempts that ended as the turn waited for a person, or was to be stopped: none of them was lost. */
   readonly #rests = new Set<number>();
   #order = '';
 
@@ -69,16 +69,16 @@ export class Bubble {
   show(view: TurnView): void {
     this.element.dataset.phase = PHASE[view.status][0];
     this.element.dataset.status = view.status;
-    this.#said.hidden = view.prompt === null;
+    this.#said.hidden = view.prompt === undefined;
     say(this.#said, view.prompt ?? '');
     this.#place(view);
     say(this.#state, statusWords(view));
-    if (view.status === 'waiting') this.#rests.add(view.connection.attempt);
+    if (view.status === 'waiting' || view.stopping) this.#rests.add(view.connection.attempt);
     this.#rests.delete(0);
     say(this.#facts, facts(view, view.connection.attempt - 1 - this.#rests.size));
     say(this.#notice, noticeWords(view));
     this.#again.hidden = view.status !== 'failed';
-    this.#problem.hidden = view.error === null;
+    this.#problem.hidden = view.error === undefined;
     if (view.error) {
       const { code, message, correlationId } = view.error;
       const trace = correlationId ? ` · ${correlationId}` : '';

@@ -84,7 +84,7 @@ export class Chat {
   /** What was stopped in another tab before it began is begun by none: this one may be about to. */
   #heed({ turnId, begun, stopping, state }: SavedTurn): void {
     const open = this.#turns.get(turnId);
-    if (open && !begun && (stopping || state.end?.type === 'done')) stop(open.handle);
+    if (open && !begun && (stopping || (state.end && state.end !== 'error'))) stop(open.handle);
   }
 
   #start(prompt: string): void {

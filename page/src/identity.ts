@@ -1,7 +1,8 @@
 /** Who the page is to the functions: a guest of Firebase Auth, in a genuine app. */
 
-import { firebaseTokens, type Tokens } from 'agent-turns-client';
+import type { Tokens } from 'agent-turns-client';
 import { emulatorAppCheck } from 'agent-turns-client/emulator';
+import { firebaseTokens } from 'agent-turns-client/firebase';
 import { initializeApp } from 'firebase/app';
 import {
   type Auth,

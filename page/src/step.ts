@@ -70,7 +70,7 @@ export class StepCard {
     this.element.dataset.status = look;
     say(this.#mark, mark);
     say(this.#state, words);
-    const result = step.result === null ? {} : { result: step.result };
+    const result = (step.result ?? null) === null ? {} : { result: step.result };
     const all = { step: step.step, args: step.args, ...result };
     say(this.#details, straight(JSON.stringify(all, null, 2)));
     if (step.status === before?.status) return;

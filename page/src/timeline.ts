@@ -19,8 +19,8 @@ interface Row {
 
 export class Timeline {
   readonly #rows: Row[] = [];
-  /** Turns that this page has asked for: of others there is nothing to tell. */
-  readonly #asked = new Set<string>();
+  /** When this page last asked for a turn: of others there is nothing to tell. */
+  readonly #asked = new Map<string, number>();
   /** Rows before this one are on the page as they are. */
   #drawn = 0;
   #due = false;
@@ -37,14 +37,14 @@ export class Timeline {
     const row = (kind: string, words: string) => this.#push(kind, at, turnId, words);
     switch (entry.kind) {
       case 'request': {
-        this.#asked.add(turnId);
+        this.#asked.set(turnId, at);
         const after = entry.cursor > 0 ? ` after ${entry.cursor}` : '';
         // A decision is no further attempt at what came before it.
         const isAgain = entry.attempt > 1 && entry.call !== 'run_tool_step';
         return row('call', `${entry.call}${after}${isAgain ? ` · attempt ${entry.attempt}` : ''}`);
       }
       case 'open':
-        return row('open', `after ${Math.round(entry.waitedMs)} ms`);
+        return row('open', `after ${at - (this.#asked.get(turnId) ?? at)} ms`);
       case 'ping':
         return this.#run('ping', at, turnId, 0);
       case 'ignored':
@@ -55,12 +55,7 @@ export class Timeline {
         return row(event.type, `${event.id} · ${eventWords(event)}`);
       }
       case 'dropped':
-        return row(
-          'drop',
-          entry.message === entry.why ? entry.why : `${entry.why}: ${entry.message}`,
-        );
-      case 'refused':
-        return row('error', `${entry.status} ${entry.code}`);
+        return row(entry.why === 'refused' ? 'error' : 'drop', dropWords(entry));
       case 'retry':
         return row('wait', `next attempt in ${(entry.delayMs / 1000).toFixed(1)} s`);
       case 'notice':
@@ -143,6 +138,11 @@ export class Timeline {
 function runWords(row: Row): string {
   if (row.kind === 'ping') return row.count > 1 ? `× ${row.count}` : '';
   return row.count > 1 ? `${row.first}–${row.last} · ${row.count}` : String(row.first);
+}
+
+function dropWords({ why, problem }: Extract<TimelineEntry, { kind: 'dropped' }>): string {
+  if (why === 'refused') return `${problem.status} ${problem.code}`;
+  return problem.message === why ? why : `${why}: ${problem.message}`;
 }
 
 function eventWords(event: Extract<TimelineEntry, { kind: 'event' }>['event']): string {

@@ -117,7 +117,7 @@ def test_a_turn_that_is_cut_at_random_bytes_ends_with_the_text_of_its_journal(
     script = [["model", "one", [["count", 1, 100, 200]], 1], ["count", 101, 300, 200]]
     client = follow(turn_id, script, cuts=cuts)
     view = client.view()
-    assert (view["status"], view["reason"]) == ("done", "stop")
+    assert (view["status"], view["end"]) == ("done", "stop")
     assert view["text"] == journal_text(turn_id, urls)
     assert client.calls().count("resume_turn") >= 10
 
