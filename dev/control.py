@@ -20,12 +20,13 @@ import sys
 import urllib.request
 from http import HTTPStatus
 from http.client import HTTPException
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from dev import command, processes
 from dev.project import LOCAL_PROJECT, TICKETS, ProblemError
+from dev.server import LocalServer
 
 HEADER = "X-Agent-Turns-Control"
 """Has to stand in a POST. Its name is no secret; that it makes a browser ask first is the point."""
@@ -36,7 +37,7 @@ TARGETS = ("start_turn", "resume_turn", "run_tool_step")
 _ANSWER_SECONDS = 10.0
 
 
-class Server(ThreadingHTTPServer):
+class Server(LocalServer):
     """The server on a free port of 127.0.0.1.
 
     Args:
@@ -45,8 +46,6 @@ class Server(ThreadingHTTPServer):
         firestore: the port of the Firestore emulator.
         payments: the URL of the payment server; None where there is none.
     """
-
-    daemon_threads = True
 
     def __init__(self, mark: str, hosting: int, firestore: int, payments: str | None) -> None:
         self.mark = mark

@@ -14,11 +14,12 @@ import sys
 import threading
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from dev import command
 from dev.project import ProblemError
+from dev.server import LocalServer
 
 _KINDS = {"/charges": "charge", "/refunds": "refund"}
 _MOST_BYTES = 65_536
@@ -89,14 +90,12 @@ class Payments:
             }
 
 
-class Server(ThreadingHTTPServer):
+class Server(LocalServer):
     """The server on a port of 127.0.0.1.
 
     Raises:
         OSError: the port is taken.
     """
-
-    daemon_threads = True
 
     def __init__(self, port: int) -> None:
         self.payments = Payments()

@@ -43,11 +43,11 @@ def test_another_key_is_another_effect(server: PaymentServer) -> None:
 
 
 def test_calls_at_once_with_one_key_have_one_effect(server: PaymentServer) -> None:
-    with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda _: server.post("/charges", "k", ORDER), range(32)))
-    assert answers == [answers[0]] * 32
+    with ThreadPoolExecutor(64) as pool:
+        answers = list(pool.map(lambda _: server.post("/charges", "k", ORDER), range(64)))
+    assert answers == [answers[0]] * 64
     effects = server.effects()
-    assert (effects["charges"], effects["calls"]) == (1, 32)
+    assert (effects["charges"], effects["calls"]) == (1, 64)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
+
+from dev.server import LocalServer
 
 USAGE = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
 
@@ -135,9 +137,7 @@ class Gemini:
             return asked
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class _Server(LocalServer):
     def __init__(self, gemini: Gemini) -> None:
         self.gemini = gemini
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -55,6 +55,7 @@ class Server(socketserver.ThreadingTCPServer):
     """A server that does to each connection what the test's script says."""
 
     allow_reuse_address = True
+    request_queue_size = 128
     script: Callable[[Peer], None]
 
 
