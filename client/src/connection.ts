@@ -160,7 +160,7 @@ export function connect(
         failing = 'bad_content';
         if (goesOn === null) sink.tell({ kind: 'ignored', id, type });
         if (goesOn !== false) return;
-        if (name === 'start_turn') held();
+        if (name === 'start_turn' && attempt < 2) held();
         drop('ended');
       },
       onComment: () => {

@@ -87,7 +87,7 @@ export function follow(
   const unwatch = watch((what) => {
     if (what === 'online') wake(true);
     else if (/hide$|freeze/.test(what)) leave();
-    else if (isHidden()) repaint(true);
+    else if (what === 'visibilitychange' && isHidden()) repaint(true);
     else {
       left = false;
       wake(false);
@@ -211,7 +211,7 @@ export function follow(
     // A browser may be wrong about that: not where events have just come.
     if (why !== 'refused' && !progress && isOffline()) {
       notice('offline');
-      return later(client.backoff?.capMs ?? CAP_MS);
+      if (!isStop) return later(client.backoff?.capMs ?? CAP_MS);
     }
     if (!progress) note({ failures: connection.failures + 1 });
     const isUnknown = isStop && !begun && code === 'unknown_turn';
@@ -267,6 +267,8 @@ export function follow(
     const ends = state.steps
       .filter(isPending())
       .map(({ expiresAt }) => Date.parse(expiresAt ?? '') || Infinity);
+    // That it was found waiting is no failure: waits are long, and those of their looks would add up.
+    note({ failures: 0 });
     show('waiting');
     return Math.max(Math.min(...ends) - Date.now(), 0) + LOOK_MS;
   }
@@ -335,7 +337,8 @@ export function follow(
 
   /** Take out the decisions that are recorded. */
   function recorded(): void {
-    for (const [step] of decisions) if (!state.steps.some(isPending(step))) take(step)?.resolve();
+    for (const [step] of decisions)
+      if (!state.end && !state.steps.some(isPending(step))) take(step)?.resolve();
   }
 
   function take(step: number): Deferred<void> | undefined {
@@ -345,7 +348,8 @@ export function follow(
   }
 
   function stop(): Promise<void> {
-    if (over && status !== 'closed') return Promise.resolve();
+    // As painted last: who hears of something may have left the turn in the midst of it.
+    if (over && view.status !== 'closed') return Promise.resolve();
     if (!stopping) {
       stopping = defer();
       reconnect();
@@ -396,7 +400,11 @@ export function follow(
       prompt,
       sessionId,
       status,
-      pending: last?.steps === state.steps ? last.pending : state.steps.filter(isPending()),
+      pending: over
+        ? []
+        : last?.steps === state.steps
+          ? last.pending
+          : state.steps.filter(isPending()),
       stopping: !!stopping,
       error,
       connection,

@@ -13,7 +13,7 @@ import type { DoneReason, ToolStatus, Usage } from './events.js';
  * | `streaming` | connected; events come |
  * | `waiting` | a person has to decide the `pending` steps; nothing is connected, nothing is due |
  * | `reconnecting` | the connection was lost; `connection` says when it is tried again |
- * | `done` | over: the answer is complete (`reason` says whether it was cut at its length) |
+ * | `done` | over: the answer is complete (`end` says whether it was cut at its length) |
  * | `cancelled` | over: the user stopped it |
  * | `error` | over: it failed, or the server refused the call for good; `error` says why |
  * | `failed` | given up: many attempts in a row brought nothing new. The turn may well go on at the server; `reconnect()` tries again |

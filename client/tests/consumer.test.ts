@@ -284,6 +284,17 @@ test('a slow start that then streams is not called buffered', async (t) => {
   assert.ok(!timeline.some((each) => each.kind === 'notice' && each.notice === 'buffered'));
 });
 
+test('nor is a start that is posted again: its turn may have ended meanwhile', async (t) => {
+  const late: Behaviour = (answer, rest) =>
+    void setTimeout(() => {
+      stream(answer);
+      answer.end(rest);
+    }, 250);
+  const { turn, timeline } = await turnOf(t, says('a'), [dead, late]);
+  assert.equal((await turn.finished).text, 'a');
+  assert.ok(!timeline.some((each) => each.kind === 'notice' && each.notice === 'buffered'));
+});
+
 test('nor is one whose agent ends at once', async (t) => {
   const cold: Behaviour = (answer, rest) =>
     void setTimeout(async () => {

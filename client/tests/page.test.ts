@@ -214,6 +214,25 @@ test('nor does it cost a stop any: it is asked for as long as the page is offlin
   assert.equal(server.calls('cancel_turn').length, 151);
 });
 
+test('a stop of a turn that was left does not wait for the network: nothing tells it of that', async (t) => {
+  const { random } = Math;
+  t.after(() => {
+    Math.random = random;
+  });
+  // No delays but the one of a page that is offline.
+  Math.random = () => 0;
+  const server = new TurnServer(says('a'), (_, { call }) =>
+    call === 'cancel_turn' ? (server.calls(call).length > 1 ? cancelled : dead) : stalled(1),
+  );
+  page.define('navigator', { onLine: false });
+  const { turn, timeline } = await shown(t, server, { backoff: { capMs: 600_000 } });
+  await until(() => turn.save().state.text === 'a');
+  turn.close();
+  void turn.stop();
+  await until(() => !turn.save().stopping, 'the answer to the stop');
+  assert.ok(timeline.some((each) => each.kind === 'notice' && each.notice === 'offline'));
+});
+
 test('nor is it said any longer once the page is back, when a stop keeps the start from leaving', async (t) => {
   let back = false;
   const server = new TurnServer([['done', { reason: 'cancelled' }]], (_, { call }) =>
@@ -304,6 +323,18 @@ test('a freeze releases the socket; thawing resumes', async (t) => {
   assert.equal((await turn.finished).text, 'ab');
 });
 
+for (const type of ['resume', 'pageshow'])
+  test(`a page that is back by "${type}" goes on though nobody looks at it`, async (t) => {
+    const server = new TurnServer(says('a', 'b'), [stalled(1)]);
+    const { turn } = await shown(t, server);
+    await until(() => turn.save().state.text === 'a');
+    page.hide(true);
+    page.tell('freeze');
+    await until(() => server.open === 0);
+    page.tell(type);
+    await until(() => turn.getSnapshot().status === 'done', 'the end');
+  });
+
 test('a page that is shown again looks what became of a wait: another tab may have decided', async (t) => {
   const server = new TurnServer([
     ['tool_pending', { step: 1, tool: 'x', args: {}, expiresAt: '2030-01-01T00:00:00Z' }],
@@ -313,6 +344,22 @@ test('a page that is shown again looks what became of a wait: another tab may ha
   server.journal = [...server.journal, ['done', { reason: 'cancelled' }]];
   page.tell('focus');
   assert.equal((await turn.finished).status, 'cancelled');
+});
+
+test('however often a page comes back before its network, a turn that waits is not given up', async (t) => {
+  const server = new TurnServer([
+    ['tool_pending', { step: 1, tool: 'x', args: {}, expiresAt: '2030-01-01T00:00:00Z' }],
+  ]);
+  const { turn, timeline } = await shown(t, server, { backoff: { baseMs: 1, maxFailures: 3 } });
+  const waits = () => timeline.filter((each) => each.kind === 'settled').length;
+  await until(() => waits() === 1);
+  server.behave = (n) => (n % 2 ? dead : undefined);
+  for (let looks = 2; looks < 7; looks++) {
+    page.tell('focus');
+    await until(() => waits() === looks);
+    const { status, connection } = turn.getSnapshot();
+    assert.deepEqual([status, connection.failures], ['waiting', 0]);
+  }
 });
 
 test('seven turns at once over HTTP/1.1: the seventh says why it has to wait, then gets through', async (t) => {

@@ -10,6 +10,7 @@ import {
   cutAfter,
   dead,
   type Entry,
+  frame,
   mute,
   PING,
   PROMPT,
@@ -152,6 +153,37 @@ test('a decision of a turn that is over says so, and what is wrong if it failed'
   const failed = clientOf(failing).client.start(PROMPT);
   assert.equal((await failed.finished).status, 'failed');
   await assert.rejects(failed.approve(1), code('network'));
+});
+
+test('a decision that could not be sent before the turn was over says so', async (t) => {
+  let push = (_: Entry) => {};
+  const server = await new TurnServer(
+    [begin(1), ask(2)],
+    [
+      (answer, rest) => {
+        stream(answer);
+        answer.write(rest);
+        push = (entry) => void answer.write(frame(entry, 2));
+      },
+    ],
+  ).listen(t);
+  const turn = clientOf(server).client.start(PROMPT);
+  await until(() => turn.getSnapshot().pending.length === 1);
+  const refused = assert.rejects(turn.approve(2), code('not_pending'));
+  push(['done', { reason: 'cancelled' }]);
+  assert.equal((await turn.finished).status, 'cancelled');
+  await refused;
+  assert.equal(server.seen.length, 1);
+});
+
+test('there is nothing left to decide of a turn that is refused for good', async (t) => {
+  const server = await asking(t);
+  const turn = clientOf(server).client.start(PROMPT);
+  await until(() => turn.getSnapshot().status === 'waiting');
+  server.behave = () => refuse(410, 'gone');
+  turn.reconnect();
+  const { status, pending } = await turn.finished;
+  assert.deepEqual([status, pending], ['error', []]);
 });
 
 test('a refused decision is refused, not the turn', async (t) => {

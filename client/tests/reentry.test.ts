@@ -2,7 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import type { ClientOptions, TimelineEntry, TurnEvent, TurnHandle } from '../src/index.js';
+import {
+  type ClientOptions,
+  newTurnId,
+  type TimelineEntry,
+  type TurnEvent,
+  type TurnHandle,
+} from '../src/index.js';
 import {
   cancelled,
   clientOf,
@@ -69,6 +75,28 @@ for (const [kind, behave, what = kind] of [
     assert.equal(turn.getSnapshot().status, 'closed');
     assert.equal(told.filter((entry) => entry.kind === 'settled').length, 1);
     assert.equal(told.filter((entry) => entry.kind === 'request').length, 1);
+  });
+
+for (const [what, behave, paints] of [
+  ['as it opens', stalled(1), false],
+  ['in a paint of its drop', dead, true],
+] as const)
+  test(`a turn that is left ${what} can still be stopped`, async (t) => {
+    if (paints) {
+      Object.assign(globalThis, { requestAnimationFrame: (paint: () => void) => paint() });
+      t.after(() => Reflect.deleteProperty(globalThis, 'requestAnimationFrame'));
+    }
+    const server = await new TurnServer(says('a'), (_, { call }) =>
+      call === 'cancel_turn' ? cancelled : behave,
+    ).listen(t);
+    const turn: TurnHandle = clientOf(server, {
+      onTimeline: ({ kind }) => void (kind === 'open' && turn.close()),
+    }).client.resume({ turnId: newTurnId() });
+    turn.subscribe(() => void (turn.getSnapshot().connection.problem && turn.close()));
+    await turn.finished;
+    await until(() => server.open === 0);
+    await turn.stop();
+    assert.equal(server.calls('cancel_turn').length, 1);
   });
 
 test('a handler that leaves the turn has the event, and gets no other', async (t) => {

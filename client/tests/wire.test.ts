@@ -301,6 +301,25 @@ for (const [name, tokens] of Object.entries({
     assert.equal(server.seen.length, 0);
   });
 
+test('of two tokens that fail, one of them at once, neither is left as a rejection to nobody', async (t) => {
+  const unheard: unknown[] = [];
+  const hear = (reason: unknown) => void unheard.push(reason);
+  process.on('unhandledRejection', hear);
+  t.after(() => process.off('unhandledRejection', hear));
+  const server = await new TurnServer(JOURNAL).listen(t);
+  const { client } = clientOf(server, {
+    tokens: {
+      appCheck: () => Promise.reject(new Error('no App Check')),
+      idToken: () => {
+        throw new Error('no user');
+      },
+    },
+  });
+  assert.equal((await client.start(PROMPT).finished).error?.code, 'tokens');
+  await new Promise((resolve) => setTimeout(resolve));
+  assert.deepEqual(unheard, []);
+});
+
 test('a 401 after every other stream is not asked for ever', async (t) => {
   const server = await new TurnServer([], (n) =>
     n % 2 ? refuse(401, 'sign_in_failed') : (answer) => stream(answer) ?? answer.end(),
