@@ -64,8 +64,11 @@ export function judge(
 export function retryAfter(header: string | null, now: number): number | undefined {
   const text = header ?? '';
   // Engines take `-5` and `7, 7` for days of 2001.
-  const date = / GMT$/.test(text) ? Date.parse(text) - now : Number.NaN;
-  const ms = /^\d+$/.test(text) ? +text * 1000 : date;
+  const ms = /^\d+$/.test(text)
+    ? +text * 1000
+    : / GMT$/.test(text)
+      ? Date.parse(text) - now
+      : Number.NaN;
   // A server's word is taken for no longer than 5 minutes.
   return Number.isNaN(ms) ? undefined : Math.min(Math.max(ms, 0), 300_000);
 }

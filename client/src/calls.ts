@@ -27,11 +27,9 @@ export async function prepare(
   { name, turnId, cursor, body }: Call,
   refresh: boolean,
 ): Promise<[url: string, init: RequestInit]> {
-  const [appCheck, idToken] = await Promise.all([
-    tokens.appCheck(),
-    // What it throws at once leaves the other one to nobody.
-    (async () => tokens.idToken(refresh))(),
-  ]);
+  // The one that is kept for an hour first: where it fails, none that is good for one call is spent.
+  const idToken = await tokens.idToken(refresh);
+  const appCheck = await tokens.appCheck();
   const headers = {
     'X-Firebase-AppCheck': appCheck,
     'X-Stream-Turn-Id': turnId,

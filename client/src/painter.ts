@@ -4,8 +4,8 @@ import { isHidden } from './lifecycle.js';
 
 /**
  * Return what asks for a call of `paint`, once however often that is asked: at the next animation
- * frame, in a hidden tab, which has none, after a quarter of a second, without a document after
- * 16 ms; or at once, what was asked for before included.
+ * frame; where there is none, after 16 ms (hidden tabs, whose timers browsers slow down, and Node.js);
+ * or at once, what was asked for before included.
  */
 export function painting(paint: () => void): (atOnce?: boolean) => void {
   let due = false;
@@ -16,7 +16,7 @@ export function painting(paint: () => void): (atOnce?: boolean) => void {
     // What was painted meanwhile is not painted again.
     const frame = () => due && flush();
     if (!isHidden() && 'requestAnimationFrame' in globalThis) requestAnimationFrame(frame);
-    else setTimeout(frame, isHidden() ? 250 : 16);
+    else setTimeout(frame, 16);
   };
 
   function flush(): void {
