@@ -79,6 +79,7 @@ export interface TurnHandle {
    * Stop the turn for good, whoever runs it. Asked for until it is answered, also offline, after `close` and
    * after a reload of a saved turn; in place of the stream, which is read to its end then. Resolves with the
    * answer. The turn's end may be another: it was over already. The status `cancelled` comes with its last event.
+   * Rejects with a {@link TurnError} if the server refuses it for good.
    */
   stop(): Promise<void>;
 

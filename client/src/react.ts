@@ -18,8 +18,11 @@ export interface AgentTurn {
   ) => TurnHandle;
   /** As `TurnHandle.approve`; these reject if there is no turn. */
   readonly approve: (step: number) => Promise<void>;
+  /** As `TurnHandle.deny`. */
   readonly deny: (step: number) => Promise<void>;
+  /** As `TurnHandle.stop`. */
   readonly stop: () => Promise<void>;
+  /** As `TurnHandle.reconnect`; nothing if there is no turn. */
   readonly reconnect: () => void;
   /** Return what to keep over a reload; null before there is a turn. */
   readonly save: () => SavedTurn | null;
