@@ -62,6 +62,8 @@ export function follow(
   /** Another step runs: the next decision waits until the stream has said what came of it. */
   let busy = false;
   let stopping: Deferred<void> | undefined;
+  /** The stop was answered: the turn's end is on its way. */
+  let stopped = false;
   /** When a start's connection was lost last: it may still arrive. */
   let lostAt = postedAt ? Date.now() : 0;
 
@@ -83,7 +85,6 @@ export function follow(
   const finished = defer<TurnView>();
   const tell = teller(turnId, client.onTimeline);
   const repaint = painting(paint);
-  let view = look();
   const unwatch = watch((what) => {
     if (what === 'online') wake(true);
     else if (/hide$|freeze/.test(what)) leave();
@@ -95,6 +96,7 @@ export function follow(
   });
 
   if (saved.stopping) stop().catch(() => {});
+  let view = look();
   void pursue();
 
   return {
@@ -188,7 +190,7 @@ export function follow(
     const isStop = name === 'cancel_turn';
     if (outcome.why === 'over') {
       if (!isStop) finish();
-      begun = true;
+      begun = stopped = true;
       return answered();
     }
     if (!isStop && (over || state.end)) return 0;
@@ -240,6 +242,7 @@ export function follow(
     }
     if (verdict === 'failed') {
       error = problem;
+      stopped = false;
       reject(problem);
       show(verdict);
       return Infinity;
@@ -405,7 +408,7 @@ export function follow(
         : last?.steps === state.steps
           ? last.pending
           : state.steps.filter(isPending()),
-      stopping: !!stopping,
+      stopping: !!stopping || (stopped && !over),
       error,
       connection,
     };

@@ -131,7 +131,7 @@ export interface TurnView extends TurnState {
   readonly status: TurnStatus;
   /** The steps that a person has to decide; empty once the turn is over. */
   readonly pending: readonly Step[];
-  /** `stop()` was called, and its answer is due. */
+  /** `stop()` was called, and its answer or the turn's end is due. */
   readonly stopping: boolean;
   /** Set with the statuses `error` and `failed`. */
   readonly error?: TurnProblem | undefined;

@@ -43,8 +43,10 @@ export class Bubble {
   readonly #again: HTMLButtonElement;
   readonly #problem = h('p', { class: 'problem', hidden: true });
   readonly #said = h('p', { class: 'said' });
-  /** Attempts that ended as the turn waited for a person, or was to be stopped: none of them was lost. */
-  readonly #rests = new Set<number>();
+  /** Attempts after a lost connection: a turn that waited for a person, or is to be stopped, lost none. */
+  #reconnects = 0;
+  #attempt = 1;
+  #rested = false;
   #order = '';
 
   constructor(private readonly handle: TurnHandle) {
@@ -73,9 +75,11 @@ export class Bubble {
     say(this.#said, view.prompt ?? '');
     this.#place(view);
     say(this.#state, statusWords(view));
-    if (view.status === 'waiting' || view.stopping) this.#rests.add(view.connection.attempt);
-    this.#rests.delete(0);
-    say(this.#facts, facts(view, view.connection.attempt - 1 - this.#rests.size));
+    const rests = view.status === 'waiting' || view.stopping;
+    const attempt = Math.max(view.connection.attempt, 1);
+    if (!rests && !this.#rested) this.#reconnects += attempt - this.#attempt;
+    [this.#attempt, this.#rested] = [attempt, rests];
+    say(this.#facts, facts(view, this.#reconnects));
     say(this.#notice, noticeWords(view));
     this.#again.hidden = view.status !== 'failed';
     this.#problem.hidden = view.error === undefined;

@@ -442,3 +442,33 @@ def test_a_lab_that_fails_leaves_nothing_running(chat: ChatPage) -> None:
         chat.page.wait_for_timeout(50)
     # Not the 25 s of silence later, which the other turn had to sit out.
     assert chat.evaluate(_LAST_ANSWER) - chat.evaluate("enabledAt") < 12_000
+
+
+RECORD = """() => {
+  const turn = document.querySelector('.turn:last-child');
+  const note = () => {
+    const word = turn.querySelector('.state').textContent;
+    if (words.at(-1) !== word) words.push(word);
+  };
+  window.words = [];
+  new MutationObserver(note).observe(turn, {subtree: true, childList: true, characterData: true});
+}"""
+
+
+@pytest.mark.parametrize(
+    ("prompt", "status"),
+    [(STORY, "streaming"), ("Refund me 19 dollars silence=0 rate=100 words=20", "waiting")],
+)
+def test_a_stop_says_stopping_until_the_turn_is_stopped(
+    chat: ChatPage, prompt: str, status: str
+) -> None:
+    """Not "Answering" or "Waiting for you" once more in between; and no connection was lost."""
+    chat.send(prompt)
+    chat.wait_for_text(20)
+    chat.wait_for(status)
+    chat.evaluate(RECORD)
+    chat.press("#stop")
+    chat.wait_for("cancelled")
+    words = chat.evaluate("words")
+    assert words[words.index("Stopping") :] == ["Stopping", "Stopped"]
+    assert "reconnect" not in chat.turns.last.locator(".foot").inner_text()
