@@ -223,12 +223,15 @@ test('the stop is asked for until it is answered, and shown when the turn says s
   };
   const turn = clientOf(server, { idleMs: 400 }).client.start(PROMPT);
   await until(() => turn.getSnapshot().text === 'a');
+  const paints: boolean[] = [];
+  turn.subscribe(() => paints.push(turn.getSnapshot().stopping));
   const stopped = turn.stop();
   assert.equal(turn.stop(), stopped);
   assert.equal(turn.save().stopping, true);
   await stopped;
   const view = await turn.finished;
   assert.deepEqual([view.status, view.end, view.stopping], ['cancelled', 'cancelled', false]);
+  assert.equal(paints.indexOf(false), paints.length - 1, 'stopping until it is cancelled');
   assert.equal(server.calls('cancel_turn').length, 4);
   assert.equal(server.calls('cancel_turn')[0]?.turnId, turn.turnId);
 });
@@ -327,7 +330,9 @@ test('a saved stop of a turn that never began posts no start', async (t) => {
   await until(() => server.seen.length === 1);
   const saved = { ...before.save(), stopping: true };
   before.close();
-  assert.equal((await client.resume(saved).finished).status, 'cancelled');
+  const turn = client.resume(saved);
+  assert.equal(turn.getSnapshot().stopping, true, 'before anything is painted');
+  assert.equal((await turn.finished).status, 'cancelled');
   assert.equal(server.calls('start_turn').length, 1);
 });
 
