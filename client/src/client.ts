@@ -53,6 +53,7 @@ export interface StartRequest {
 
 /** One turn, as this page follows it. Its methods may be passed on as plain functions. */
 export interface TurnHandle {
+  /** What `TurnClient.resume` takes, here or elsewhere. */
   readonly turnId: string;
 
   /** Return the turn as last painted: the same object until the next paint. */

@@ -38,9 +38,12 @@ export interface ToolCall {
 
 /** The data of `tool_end`. */
 export interface ToolOutcome {
+  /** The number of the step's `tool_start`. */
   readonly step: number;
   readonly tool: string;
+  /** How it ended. */
   readonly status: ToolStatus;
+  /** What the tool returned, or says of its failure. */
   readonly result: unknown;
 }
 
@@ -52,7 +55,9 @@ export interface ToolRequest extends ToolCall {
 
 /** The data of `rewind`. */
 export interface Rewind {
+  /** The last event that counts. */
   readonly to: number;
+  /** So many UTF-16 code units of the text stay. */
   readonly length: number;
 }
 

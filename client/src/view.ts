@@ -41,8 +41,11 @@ export type StepStatus = 'running' | 'pending' | 'decided' | 'stopped' | ToolSta
 export interface Step {
   /** Its number; what `approve` and `deny` take. */
   readonly step: number;
+  /** The tool's name. */
   readonly tool: string;
+  /** What the tool was called with; a page shows it to who decides. */
   readonly args: Readonly<Record<string, unknown>>;
+  /** How it stands. */
   readonly status: StepStatus;
   /** What the tool returned. */
   readonly result?: unknown;
@@ -116,6 +119,7 @@ export interface ConnectionView {
   readonly retryAt?: number | undefined;
   /** What ended the last connection; absent once the next one is open. */
   readonly problem?: TurnProblem | undefined;
+  /** What to tell the user about the connection, if anything. */
   readonly notice?: Notice | undefined;
 }
 
@@ -150,8 +154,9 @@ export interface SavedTurn {
   readonly sessionId?: string | undefined;
   /** The first event has come: before that the start is posted again. */
   readonly begun?: boolean | undefined;
-  /** When it was first (`Date.now()`). After two hours it is not, and the turn is asked for. */
+  /** When the start was posted first (`Date.now()`). After two hours it is not, and the turn is asked for. */
   readonly postedAt?: number | undefined;
+  /** `stop()` was called, and is asked for again by `resume`. */
   readonly stopping?: boolean | undefined;
   readonly state: TurnState;
 }
@@ -168,6 +173,7 @@ export interface TurnState {
   readonly rewinds: number;
   /** How the turn ended: why it is done, or `error`; absent before that. */
   readonly end?: DoneReason | 'error' | undefined;
+  /** What the turn used, as its agent counts it; absent before its end, and if nothing was counted. */
   readonly usage?: Usage | undefined;
   /** How the turn failed. */
   readonly error?: TurnProblem | undefined;
