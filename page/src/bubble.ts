@@ -75,7 +75,8 @@ export class Bubble {
     say(this.#said, view.prompt ?? '');
     this.#place(view);
     say(this.#state, statusWords(view));
-    const rests = view.status === 'waiting' || view.stopping;
+    const isStopped = view.stopping || view.end === 'cancelled';
+    const rests = view.status === 'waiting' || isStopped;
     const attempt = Math.max(view.connection.attempt, 1);
     if (!rests && !this.#rested) this.#reconnects += attempt - this.#attempt;
     [this.#attempt, this.#rested] = [attempt, rests];
