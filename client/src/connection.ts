@@ -42,8 +42,6 @@ export interface Sink {
   readonly tell: Tell;
 }
 
-/** Longer than any frame of the protocol; what holds more is no stream of ours. */
-const MAX_FRAME_CHARACTERS = 2_000_000;
 const SLICE_BYTES = 16_384;
 /** The default of `answerMs`. */
 export const ANSWER_MS = 30_000;
@@ -174,7 +172,8 @@ export function connect(
       first ||= Date.now();
       characters += text.length;
       parser.feed(text);
-      if (characters > MAX_FRAME_CHARACTERS) throw new Error('endless frame');
+      // Longer than any frame of the protocol.
+      if (characters > 2_000_000) throw new Error('endless frame');
     };
   }
 
@@ -192,7 +191,7 @@ export function connect(
   }
 
   function drop(why: DropReason, message: string = why): void {
-    end({ why, problem: { code: failing === 'tokens' ? failing : why, message } });
+    end({ why, problem: { code: why, message } });
   }
 
   function end(outcome: Outcome): void {

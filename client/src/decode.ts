@@ -14,7 +14,8 @@ export function decode(id: string, type: string, text: string): TurnEvent | null
   const fits = FITS.get(type);
   if (!id || !fits) return null;
   const data = parse(text);
-  if (!/^[1-9]\d*$/.test(id) || !isCount(+id) || !fits(data as Fields))
+  // Decimal digits of a number above 0, and nothing else.
+  if (!isCount(+id - 1) || `${+id}` !== id || !fits(data as Fields))
     throw new Error('unreadable event');
   return { id: +id, type, data } as TurnEvent;
 }

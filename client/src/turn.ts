@@ -26,12 +26,6 @@ type Decision = 'approve' | 'deny';
 
 const OVER = { code: 'not_pending', message: 'not pending' };
 
-/** So long after an approval's time the server is asked for that, and again each time: clocks differ. */
-const LOOK_MS = 5_000;
-
-/** Turns are kept for two hours at least. One that was forgotten since would run anew. */
-const START_MS = 7_200_000;
-
 /** Somebody waits for a stop to show, so no delay is long; and it is never given up. */
 const PATIENCE = { capMs: 5_000, maxFailures: Infinity };
 
@@ -138,7 +132,8 @@ export function follow(
     if (left) return;
     if (error) reconnecting();
     postedAt ??= Date.now();
-    if (Date.now() - postedAt > START_MS) begun = true;
+    // Turns are kept for two hours at least. One that was forgotten since would run anew.
+    if (Date.now() - postedAt > 7_200_000) begun = true;
     if (!begun) return { name: 'start_turn', body: { prompt, sessionId } };
     const [first] = decisions;
     if (!first || busy || !waits(state)) return { name: 'resume_turn' };
@@ -149,6 +144,10 @@ export function follow(
   /** Make a call. Returns when the next is due: in so many milliseconds, or not by itself. */
   async function make(ask: Ask): Promise<number> {
     const { name, body: { step } = {} } = ask;
+    // A start that was under way is let through, if that is not slow: then there is a turn to stop.
+    const giveWay = () => {
+      if (stopping && name === 'start_turn') live?.drop('woken');
+    };
     const attempt = connection.attempt + 1;
     live = connect({ ...ask, turnId, cursor: state.cursor, attempt }, client, refreshing, {
       opened: () => {
@@ -160,9 +159,13 @@ export function follow(
           recorded();
         }
         if (begun && !waits(state)) status = 'streaming';
+        giveWay();
       },
       event: came,
-      notice,
+      notice: (what) => {
+        notice(what);
+        giveWay();
+      },
       tell,
     });
     note({ ...QUIET, attempt });
@@ -204,8 +207,8 @@ export function follow(
     const { code } = problem;
     const isStop = name === 'cancel_turn';
     note({ problem });
-    // Without tokens it did not leave; what is put off does not run.
-    if (name === 'start_turn' && code !== 'tokens' && problem.status !== 429) lostAt = Date.now();
+    // What is put off does not run.
+    if (name === 'start_turn' && problem.status !== 429) lostAt = Date.now();
     busy = code === 'turn_busy';
     if (!stopping) reconnecting();
     tell({ kind: 'dropped', why, problem });
@@ -273,7 +276,8 @@ export function follow(
     // That it was found waiting is no failure: waits are long, and those of their looks would add up.
     note({ failures: 0 });
     show('waiting');
-    return Math.max(Math.min(...ends) - Date.now(), 0) + LOOK_MS;
+    // 5 s after its time the server is asked for that, and every 5 s then: clocks differ.
+    return Math.max(Math.min(...ends) - Date.now(), 0) + 5_000;
   }
 
   /** The stop is answered. */
@@ -355,7 +359,9 @@ export function follow(
     if (over && view.status !== 'closed') return Promise.resolve();
     if (!stopping) {
       stopping = defer();
-      reconnect();
+      note({ failures: 0 });
+      if (begun || connection.notice) live?.drop('woken');
+      alarm.resolve();
     }
     return stopping.promise;
   }

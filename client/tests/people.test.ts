@@ -290,22 +290,48 @@ test('a stop reaches the turn of a start whose connection was lost, and which ar
   assert.equal((await turn.finished).status, 'cancelled');
 });
 
-test('a stop while the tokens for the start are awaited is answered at once: nothing has left', async (t) => {
+test('a stop lets a start through that is under way: there is a turn to stop then', async (t) => {
   const server = await new TurnServer([]).listen(t);
-  server.behave = () => refuse(404, 'unknown_turn');
-  let asked = 0;
-  const tokens = {
-    appCheck: () => (asked++ ? Promise.resolve('x') : new Promise<string>(() => {})),
-    idToken: async () => null,
+  let aborted = false;
+  server.behave = (_, { call }) => {
+    if (call === 'cancel_turn') {
+      server.journal = [['done', { reason: 'cancelled' }]];
+      return cancelled;
+    }
+    if (call === 'resume_turn') return undefined;
+    // Where it is cut before it is answered, it never was.
+    return (answer) => {
+      answer.on('close', () => {
+        aborted ||= !answer.headersSent;
+      });
+      setTimeout(() => stream(answer), 50);
+    };
   };
-  const turn = clientOf(server, { tokens, answerMs: 600_000 }).client.start(PROMPT);
-  await until(() => asked > 0);
+  const turn = clientOf(server, { slowMs: 10_000 }).client.start(PROMPT);
+  await until(() => server.seen.length > 0);
   await turn.stop();
   assert.equal((await turn.finished).status, 'cancelled');
+  assert.equal(aborted, false);
   assert.deepEqual(
     server.seen.map(({ call }) => call),
-    ['cancel_turn'],
+    ['start_turn', 'cancel_turn', 'resume_turn'],
   );
+});
+
+test('a stop waits for no start that is slow: a proxy may hold its answer', async (t) => {
+  for (const early of [true, false]) {
+    const server = await new TurnServer([]).listen(t);
+    server.behave = (_, { call }) => {
+      if (call !== 'cancel_turn') return server.journal.length ? undefined : mute;
+      server.journal = [['done', { reason: 'cancelled' }]];
+      return cancelled;
+    };
+    const turn = clientOf(server, { slowMs: 100, answerMs: 600_000 }).client.start(PROMPT);
+    await until(() => server.seen.length > 0);
+    if (!early) await until(() => turn.getSnapshot().connection.notice === 'no_answer');
+    await turn.stop();
+    assert.equal((await turn.finished).status, 'cancelled');
+  }
 });
 
 test('a stop of a start that was refused for now is answered at once: nothing is under way', async (t) => {
