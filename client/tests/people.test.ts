@@ -133,11 +133,12 @@ test('a decision waits for no back-off', async (t) => {
   const server = await asking(t);
   const decide = server.behave as (n: number, seen: Seen) => Behaviour | undefined;
   server.behave = (n, seen) => (n ? decide(n, seen) : cutAfter(3));
-  const { client } = clientOf(server, { backoff: { baseMs: 600_000, capMs: 600_000 } });
+  const { client, timeline } = clientOf(server, { backoff: { baseMs: 600_000, capMs: 600_000 } });
   const turn = client.start(PROMPT);
-  await until(() => turn.getSnapshot().connection.retryAt !== undefined);
+  t.after(() => turn.close());
+  // Not `retryAt`, which a delay that is drawn short clears before it is painted.
+  await until(() => timeline.some(({ kind }) => kind === 'retry'));
   await turn.approve(1);
-  turn.close();
 });
 
 test('a decision of a turn that is over says so, and what is wrong if it failed', async (t) => {
